@@ -103,7 +103,13 @@ async def fill(place: Place) -> dict[str, list[str]]:
 async def addresses(place: Place) -> list[tuple[str, str, Right]]:
     """Every page: its template, path, and the right that it needs."""
     filled = await fill(place)
-    for_all = (("page", "/"), ("schedules", "/schedules"), ("docs", "/docs"), ("account", "/account"))
+    for_all = (
+        ("page", "/"),
+        ("fleet", "/fleet"),
+        ("schedules", "/schedules"),
+        ("docs", "/docs"),
+        ("account", "/account"),
+    )
     found = [(template, path, Right.JOBS_READ) for template, path in for_all]
     for page in PAGES:
         paths = filled[page.template] if "{" in page.path else [page.path]

@@ -55,7 +55,7 @@ async def test_the_database_is_read_only_while_a_page_is_watched(world: World) -
         await _round_trips(world)
         assert feed.passes == 0
 
-        watching = feed.watch("overview", DEFAULT_TENANT, always)
+        watching = feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
         await anext(watching)
         await anext(watching)
         assert feed.passes >= 2
@@ -70,7 +70,7 @@ async def test_the_database_is_read_only_while_a_page_is_watched(world: World) -
 @proves("O5")
 async def test_a_watcher_gets_the_whole_page_and_then_the_changes(world: World) -> None:
     feed = make_feed(world.database)
-    watching = feed.watch("overview", DEFAULT_TENANT, always)
+    watching = feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
     first = asyncio.ensure_future(anext(watching))
     await _until_watched(feed)
     assert await feed.one_pass() == len(SECTIONS)
@@ -90,7 +90,7 @@ async def test_a_watcher_gets_the_whole_page_and_then_the_changes(world: World) 
 @proves("O5")
 async def test_a_slow_watcher_misses_versions_and_gets_the_newest(world: World) -> None:
     feed = make_feed(world.database)
-    watching = feed.watch("overview", DEFAULT_TENANT, always)
+    watching = feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
     first = asyncio.ensure_future(anext(watching))
     await _until_watched(feed)
     await feed.one_pass()
@@ -108,11 +108,11 @@ async def test_a_slow_watcher_misses_versions_and_gets_the_newest(world: World) 
 async def test_a_watcher_that_returns_gets_nothing_old(world: World) -> None:
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        watching = feed.watch("overview", DEFAULT_TENANT, always)
+        watching = feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
         await anext(watching)
         await watching.aclose()
         await world.submit(job("meanwhile", schedule=once(world.after(90))))
-        watching = feed.watch("overview", DEFAULT_TENANT, always)
+        watching = feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
         assert "meanwhile" in (await anext(watching))["fires"]
         await watching.aclose()
 
@@ -122,7 +122,10 @@ async def test_tenants_watch_their_own_page(world: World) -> None:
     await world.submit(job("secret", schedule=once(world.after(90))))
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        mine, theirs = feed.watch("overview", DEFAULT_TENANT, always), feed.watch("overview", TenantNo(2), always)
+        mine, theirs = (
+            feed.watch("overview", DEFAULT_TENANT, always, is_whole=True),
+            feed.watch("overview", TenantNo(2), always, is_whole=True),
+        )
         assert "secret" in (await anext(mine))["fires"]
         assert "secret" not in "".join((await anext(theirs)).values())
         await mine.aclose()
@@ -134,7 +137,7 @@ async def test_watchers_see_that_the_database_is_away() -> None:
     database = await open_database(settings_for("postgresql://nobody@127.0.0.1:1/none"))
     feed = make_feed(database, tick_s=60)
     async with running(feed):
-        watching = feed.watch("overview", DEFAULT_TENANT, always)
+        watching = feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
         fragments = await anext(watching)
         assert set(fragments) == {"live"}
         assert "Not live: the database does not answer" in fragments["live"]
@@ -146,7 +149,7 @@ async def test_watchers_see_that_the_database_is_away() -> None:
 async def test_closing_ends_every_stream(world: World) -> None:
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        streams = [feed.watch("overview", DEFAULT_TENANT, always) for _ in range(3)]
+        streams = [feed.watch("overview", DEFAULT_TENANT, always, is_whole=True) for _ in range(3)]
         for stream in streams:
             await anext(stream)
         feed.close()
@@ -160,10 +163,10 @@ async def test_too_many_streams_are_refused(world: World, monkeypatch: pytest.Mo
     monkeypatch.setattr(feed_module, "WATCHERS", 1)
     feed = make_feed(world.database, tick_s=60)
     async with running(feed):
-        watching = feed.watch("overview", DEFAULT_TENANT, always)
+        watching = feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
         await anext(watching)
         with pytest.raises(Unavailable, match="live pages are open"):
-            feed.watch("overview", DEFAULT_TENANT, always)
+            feed.watch("overview", DEFAULT_TENANT, always, is_whole=True)
         await watching.aclose()
 
 

@@ -58,7 +58,7 @@ async def test_a_backlog_behind_a_limit_is_shown_on_the_first_page_and_the_fleet
     assert held.count == waiting > 10
     [line] = held.lines
     assert (line.job_name, line.limit, line.count) == ("crawl", "1 at a time", waiting)
-    sections = (await read_overview(world.database, DEFAULT_TENANT)).sections
+    sections = (await read_overview(world.database, DEFAULT_TENANT, is_whole=True)).sections
     numbers, health = sections["numbers"], sections["health"]
     assert isinstance(numbers, Numbers)
     assert isinstance(health, Health)
@@ -70,7 +70,7 @@ async def test_a_backlog_behind_a_limit_is_shown_on_the_first_page_and_the_fleet
         "They wait for crawl's limit: 1 at a time",
     )
     assert health.link == (f"/jobs/{line.job_id}", "See the job")
-    fleet = (await read_fleet(world.database, DEFAULT_TENANT)).sections["fleet_health"]
+    fleet = (await read_fleet(world.database, DEFAULT_TENANT, is_whole=True)).sections["fleet_health"]
     assert isinstance(fleet, FleetHealth)
     assert any("most of them wait for crawl's limit: 1 at a time" in trouble.text for trouble in fleet.troubles)
 

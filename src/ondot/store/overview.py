@@ -166,8 +166,9 @@ async def read_queue_depth(connection: Connection, ceiling: int = CEILING) -> li
     ]
 
 
-async def count_fleet(connection: Connection) -> Fleet:
-    row = await connection.fetchrow(_SQL["count_fleet"].text)
+async def count_fleet(connection: Connection, tenant_no: TenantNo | None = None) -> Fleet:
+    """`tenant_no`: only the workers that serve a tenant."""
+    row = await connection.fetchrow(_SQL["count_fleet"].text, tenant_no)
     assert row is not None
     return Fleet(*row.values())
 

@@ -1,8 +1,8 @@
 """Live pages: one reader in each API process polls once a second while a page is watched, and fans out (O5).
 
 There is no outbox on the hot path: pages are read from the tables. Each fragment is rendered once for all watchers of a
-tenant, and only when its data has changed. A watcher remembers the version that it got last, so a slow watcher misses
-versions and no queue grows.
+tenant, once more for owners who act for it, and only when its data has changed. A watcher remembers the version that it
+got last, so a slow watcher misses versions and no queue grows.
 """
 
 import asyncio
@@ -40,12 +40,15 @@ class LiveView(Protocol):
     def sections(self) -> Mapping[str, object]: ...
 
 
-Read = Callable[[Database, TenantNo], Awaitable[LiveView]]
+class Read(Protocol):
+    """`is_whole`: with the processes and the load of all tenants."""
+
+    def __call__(self, database: Database, tenant_no: TenantNo, /, *, is_whole: bool) -> Awaitable[LiveView]: ...
 
 
 @dataclass(slots=True)
 class Channel:
-    """The fragments that the watchers of one page and tenant see, each with the version in which it last changed."""
+    """The fragments of one page and tenant, whole or not, each with the version in which it last changed."""
 
     version: int = 0
     fragments: dict[str, tuple[int, str]] = field(default_factory=dict)
@@ -78,7 +81,7 @@ class Feed:
         self._render_section = render_section
         self._render_liveness = render_liveness
         self._tick_s = tick_s
-        self._channels: dict[tuple[str, TenantNo], Channel] = {}
+        self._channels: dict[tuple[str, TenantNo, bool], Channel] = {}
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -95,9 +98,9 @@ class Feed:
     async def one_pass(self) -> int:
         """Read and render once for each page and tenant that is watched. Returns how many fragments changed."""
         changed = 0
-        for (page, tenant_no), channel in list(self._channels.items()):
+        for (page, tenant_no, is_whole), channel in list(self._channels.items()):
             try:
-                changed += self._update(channel, await self._pages[page](self._database, tenant_no))
+                changed += self._update(channel, await self._pages[page](self._database, tenant_no, is_whole=is_whole))
             except Unavailable:
                 channel.put({"live": self._render_liveness("away", channel.view.now if channel.view else None)})
             except Exception:  # the boundary of a pass: a page that cannot be rendered must not end the API
@@ -116,17 +119,17 @@ class Feed:
                 wake.set()
 
     def watch(
-        self, page: str, tenant_no: TenantNo, may_go_on: Callable[[], Awaitable[bool]]
+        self, page: str, tenant_no: TenantNo, may_go_on: Callable[[], Awaitable[bool]], *, is_whole: bool
     ) -> AsyncGenerator[dict[str, str]]:
         """First all fragments, by name, then those that change. Ends with the feed, or when `may_go_on` is false."""
         if self.watchers >= WATCHERS:
             raise Unavailable(f"{WATCHERS} live pages are open already. Close some, or reload this page to update it.")
-        return self._follow(page, tenant_no, may_go_on)
+        return self._follow(page, tenant_no, may_go_on, is_whole=is_whole)
 
     async def _follow(
-        self, page: str, tenant_no: TenantNo, may_go_on: Callable[[], Awaitable[bool]]
+        self, page: str, tenant_no: TenantNo, may_go_on: Callable[[], Awaitable[bool]], *, is_whole: bool
     ) -> AsyncGenerator[dict[str, str]]:
-        channel = self._channels.setdefault((page, tenant_no), Channel())
+        channel = self._channels.setdefault((page, tenant_no, is_whole), Channel())
         wake = asyncio.Event()
         channel.watchers.add(wake)
         if not channel.fragments:
@@ -146,7 +149,7 @@ class Feed:
             channel.watchers.discard(wake)
             if not channel.watchers:
                 # Dropped, not kept: the next watcher must not see the fragments of an hour ago.
-                self._channels.pop((page, tenant_no), None)
+                self._channels.pop((page, tenant_no, is_whole), None)
 
     def _update(self, channel: Channel, view: LiveView) -> int:
         before = channel.view.sections if channel.view else {}

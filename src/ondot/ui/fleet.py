@@ -1,7 +1,8 @@
 """`/fleet`: scheduler nodes with their partitions, workers, and pools with the work that waits for them (C1, C7, O5).
 
 Like the first page, it is read once for all watchers. Each section is a frozen value. Troubles come first; among many
-workers, those that need attention come first.
+workers, those that need attention come first. Beside other tenants only an owner sees it whole; others see no
+schedulers and no counts of what runs, as in `GET /v1/workers` and `GET /v1/pools` (T1).
 """
 
 from collections.abc import Iterator
@@ -93,6 +94,8 @@ class FleetNodes:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLine:
+    """`running`: None if it counts the work of other tenants too."""
+
     id: UUID
     name: str
     release: str
@@ -101,7 +104,7 @@ class WorkerLine:
     stalled_at: datetime | None
     stalled_in: str | None
     pools: str
-    running: int
+    running: int | None
     slots: int
     started_at: datetime
     beat_at: datetime
@@ -113,16 +116,20 @@ class FleetWorkers:
     rows: tuple[WorkerLine, ...]
     total: int
     is_cut: bool
+    is_whole: bool
 
 
 @dataclass(frozen=True, slots=True)
 class PoolLine:
-    """`command`: how to start a worker, if work waits and none serves the pool; None while the database is on hold."""
+    """`command`: how to start a worker, if work waits and none serves the pool; None while the database is on hold.
+
+    `running`: None if it counts the work of other tenants too.
+    """
 
     name: str
     workers: int
     slots: int
-    running: int
+    running: int | None
     waiting: str
     oldest_at: datetime | None
     gated: int
@@ -134,6 +141,7 @@ class PoolLine:
 class FleetPools:
     rows: tuple[PoolLine, ...]
     more: int
+    is_whole: bool
 
 
 FleetSection = FleetHealth | FleetNodes | FleetWorkers | FleetPools
@@ -147,30 +155,33 @@ class FleetView:
     sections: dict[str, FleetSection]
 
 
-async def read_fleet(database: Database, tenant_no: TenantNo) -> FleetView:
+async def read_fleet(database: Database, tenant_no: TenantNo, *, is_whole: bool) -> FleetView:
     async with database.connection() as connection:
         nodes = await read_nodes(connection)
         workers = await list_workers(connection, limit=WORKERS_READ + 1, tenant_no=tenant_no)
         pools = await list_pools(connection, tenant_no)
         held = await read_held_back(connection, database.specs, tenant_no, lines=1)
     heartbeat_s = database.settings.heartbeat_s
-    return FleetView(
-        nodes.now,
-        {
-            "fleet_health": _health(nodes, workers, pools, held, heartbeat_s),
-            "fleet_nodes": _nodes(nodes),
-            "fleet_workers": _workers(workers, heartbeat_s),
-            "fleet_pools": _pools(pools, is_held=nodes.held_at is not None),
-        },
-    )
+    sections: dict[str, FleetSection] = {
+        "fleet_health": _health(nodes, workers, pools, held, heartbeat_s, is_whole=is_whole),
+        "fleet_workers": _workers(workers, heartbeat_s, is_whole=is_whole),
+        "fleet_pools": _pools(pools, is_held=nodes.held_at is not None, is_whole=is_whole),
+    }
+    return FleetView(nodes.now, sections | {"fleet_nodes": _nodes(nodes)} if is_whole else sections)
 
 
 def _health(
-    nodes: Nodes, workers: list[WorkerRow], pools: list[PoolRow], held: HeldBack, heartbeat_s: float
+    nodes: Nodes,
+    workers: list[WorkerRow],
+    pools: list[PoolRow],
+    held: HeldBack,
+    heartbeat_s: float,
+    *,
+    is_whole: bool,
 ) -> FleetHealth:
     found = find_troubles(
         partitions=nodes.partitions,
-        unowned=nodes.unowned,
+        unowned=nodes.unowned if is_whole else (),
         live_nodes=sum(row.is_alive for row in nodes.rows),
         pools=[
             PoolLoad(row.name, row.workers, row.slots, row.running, row.waiting, row.oldest_waiting_s) for row in pools
@@ -185,7 +196,7 @@ def _health(
             *(
                 StalledLoop("scheduler", _process(row), row.stalled_in or "?")
                 for row in nodes.rows
-                if row.is_alive and row.stalled_at is not None
+                if is_whole and row.is_alive and row.stalled_at is not None
             ),
             *(
                 StalledLoop("worker", _process(row), row.stalled_in or "?")
@@ -201,7 +212,7 @@ def _health(
         found[0].level if found else "good",
         tuple(found[:TROUBLES_SHOWN]),
         max(len(found) - TROUBLES_SHOWN, 0),
-        describe_healthy_fleet(nodes.partitions),
+        describe_healthy_fleet(nodes.partitions if is_whole else None),
     )
 
 
@@ -260,7 +271,7 @@ def _letters() -> Iterator[str]:
         yield from ("".join(letters) for letters in product(ascii_uppercase, repeat=length))
 
 
-def _workers(workers: list[WorkerRow], heartbeat_s: float) -> FleetWorkers:
+def _workers(workers: list[WorkerRow], heartbeat_s: float, *, is_whole: bool) -> FleetWorkers:
     lines = [
         WorkerLine(
             row.id,
@@ -271,7 +282,7 @@ def _workers(workers: list[WorkerRow], heartbeat_s: float) -> FleetWorkers:
             row.stalled_at,
             row.stalled_in,
             ", ".join(row.pools),
-            row.running,
+            row.running if is_whole else None,
             row.slots,
             row.started_at,
             row.beat_at,
@@ -280,17 +291,17 @@ def _workers(workers: list[WorkerRow], heartbeat_s: float) -> FleetWorkers:
         for row in workers[:WORKERS_READ]
     ]
     lines.sort(key=lambda line: (1 if line.is_silent else RANKS[line.state], line.started_at, line.id))
-    return FleetWorkers(tuple(lines[:WORKERS_SHOWN]), len(lines), len(workers) > WORKERS_READ)
+    return FleetWorkers(tuple(lines[:WORKERS_SHOWN]), len(lines), len(workers) > WORKERS_READ, is_whole)
 
 
-def _pools(pools: list[PoolRow], *, is_held: bool) -> FleetPools:
+def _pools(pools: list[PoolRow], *, is_held: bool, is_whole: bool) -> FleetPools:
     """The pool whose work has waited longest comes first."""
     ordered = sorted(pools, key=lambda row: (-(row.oldest_waiting_s or 0.0), row.name))
-    lines = tuple(_pool_line(row, is_held) for row in ordered[:POOLS_SHOWN])
-    return FleetPools(lines, max(len(ordered) - POOLS_SHOWN, 0))
+    lines = tuple(_pool_line(row, is_held, is_whole) for row in ordered[:POOLS_SHOWN])
+    return FleetPools(lines, max(len(ordered) - POOLS_SHOWN, 0), is_whole)
 
 
-def _pool_line(row: PoolRow, is_held: bool) -> PoolLine:
+def _pool_line(row: PoolRow, is_held: bool, is_whole: bool) -> PoolLine:
     limits = [
         f"at most {row.concurrency:,} at a time" if row.concurrency is not None else "",
         f"{row.rate.limit:,} in {row.rate.per_s:g} s" if row.rate is not None else "",
@@ -299,7 +310,7 @@ def _pool_line(row: PoolRow, is_held: bool) -> PoolLine:
         row.name,
         row.workers,
         row.slots,
-        row.running,
+        row.running if is_whole else None,
         f"{row.waiting:,}{'+' if row.waiting >= WAITING_COUNTED else ''}",
         row.oldest_waiting_at,
         row.gated,

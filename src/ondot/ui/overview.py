@@ -51,6 +51,7 @@ class Numbers:
     """`skips`: skipped fires without executions, by reason.
 
     `waiting`: executions that are due and not started: they wait for a worker or for a limit (`held`).
+    `schedulers`: None if they are not shown: there are other tenants, and only owners see how all are served.
     """
 
     succeeded: int
@@ -64,7 +65,7 @@ class Numbers:
     slots: int
     workers: int
     draining: int
-    schedulers: int
+    schedulers: int | None
     waiting: str
     held: HeldBack
     pools: tuple[store.PoolAtWork, ...]
@@ -173,10 +174,10 @@ class Overview:
         return not any(section.rows for section in lists if isinstance(section, Running | Fires | Latest))
 
 
-async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
-    """Reads the whole page with bounded statements on one connection."""
+async def read_overview(database: Database, tenant_no: TenantNo, *, is_whole: bool) -> Overview:
+    """Reads the whole page with bounded statements on one connection. `is_whole`: with the processes of all tenants."""
     async with database.reading(tenant_no) as connection:
-        fleet = await store.count_fleet(connection)
+        fleet = await store.count_fleet(connection, None if is_whole else tenant_no)
         pools = await store.list_pools_at_work(connection, tenant_no)
         running = await store.list_running(connection, tenant_no, MOST_RUNNING)
         coming = await store.list_coming_fires(connection, tenant_no, planned=PLANNED_READ, timers=MOST_FIRES)
@@ -195,7 +196,7 @@ async def read_overview(database: Database, tenant_no: TenantNo) -> Overview:
     open_letters = letters[0].total if letters else 0
     sections: dict[str, Section] = {
         "health": judge(fleet, pools, unplanned_at, total, missed, held),
-        "numbers": _numbers(fleet, pools, states, skips, total, held),
+        "numbers": _numbers(fleet, pools, states, skips, total, held, is_whole=is_whole),
         "running": Running(tuple(_run(row, specs) for row in running), total),
         "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
         "failures": Failures(tuple(_failure(row, specs) for row in letters), open_letters),
@@ -221,6 +222,8 @@ def _numbers(
     skips: Sequence[store.RecentSkips],
     running: int,
     held: HeldBack,
+    *,
+    is_whole: bool,
 ) -> Numbers:
     counts = states.counts
     minutes = WINDOW // timedelta(minutes=1)
@@ -236,7 +239,7 @@ def _numbers(
         slots=fleet.slots,
         workers=fleet.workers,
         draining=fleet.draining,
-        schedulers=fleet.nodes,
+        schedulers=fleet.nodes if is_whole else None,
         waiting=f"{sum(pool.waiting for pool in pools) + held.count:,}{'+' if held.is_least else ''}",
         # Without the instant of the reading, so that two readings of an idle ondot are equal.
         held=replace(held, now=EPOCH),

@@ -80,7 +80,6 @@ class Page:
     name: str
     read: Callable[[Database, TenantNo, Request], Awaitable[Any]]
     values: Values = field(default_factory=dict)
-    has_sections: bool = False
     right: Right = Right.JOBS_READ
     """What a person needs to open the page."""
 
@@ -148,14 +147,6 @@ PAGES = (
         right=Right.TENANTS_MANAGE,
     ),
     Page(
-        "/fleet",
-        "fleet",
-        "fleet",
-        lambda database, tenant_no, _request: read_fleet(database, tenant_no),
-        values={"liveness": "snapshot"},
-        has_sections=True,
-    ),
-    Page(
         "/usage",
         "usage",
         "usage",
@@ -197,8 +188,6 @@ class Site:
         except (Unauthorized, Forbidden, NotFound, Unavailable) as error:
             return self.refuse(request, error)
         values = {page.name: view, "now": view.now, "open_letters": open_letters, "me": me, **page.values}
-        if page.has_sections:
-            values["fragments"] = self.renderer.fragments(view)
         html = self.renderer.page(page.template, **values)
         return HTMLResponse(html, headers=HEADERS)
 
@@ -206,7 +195,7 @@ class Site:
         """`/`, whose view counts the open dead letters itself."""
         try:
             caller = await self.allow(request, Right.JOBS_READ)
-            overview = await read_overview(self.database, caller.tenant_no)
+            overview = await read_overview(self.database, caller.tenant_no, is_whole=await self.sees_all(caller))
             me = await self.me(request, caller)
         except (Unauthorized, Forbidden, Unavailable) as error:
             return self.refuse(request, error)
@@ -218,6 +207,24 @@ class Site:
             is_new=overview.is_new,
             base_url=base_url_of(request),
             open_letters=overview.open_letters,
+            me=me,
+        )
+        return HTMLResponse(html, headers=HEADERS)
+
+    async def fleet(self, request: Request) -> Response:
+        try:
+            caller = await self.allow(request, Right.JOBS_READ)
+            fleet = await read_fleet(self.database, caller.tenant_no, is_whole=await self.sees_all(caller))
+            open_letters = await self.count_letters(request, caller)
+            me = await self.me(request, caller)
+        except (Unauthorized, Forbidden, Unavailable) as error:
+            return self.refuse(request, error)
+        html = self.renderer.page(
+            "fleet",
+            now=fleet.now,
+            liveness="snapshot",
+            fragments=self.renderer.fragments(fleet),
+            open_letters=open_letters,
             me=me,
         )
         return HTMLResponse(html, headers=HEADERS)
@@ -254,7 +261,9 @@ class Site:
 
     async def follow(self, page: str, request: Request) -> Response:
         caller = await self.allow(request, Right.JOBS_READ)
-        changes = self.feed.watch(page, caller.tenant_no, partial(self.may_follow, request, caller.tenant_no))
+        is_whole = await self.sees_all(caller)
+        may_go_on = partial(self.may_follow, request, caller.tenant_no, is_whole)
+        changes = self.feed.watch(page, caller.tenant_no, may_go_on, is_whole=is_whole)
         # Proxies must pass on each event at once.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         return StreamingResponse(_events(changes), media_type="text/event-stream", headers=headers)
@@ -274,11 +283,16 @@ class Site:
         caller.require_all_pools()
         return caller
 
-    async def may_follow(self, request: HTTPConnection, tenant_no: TenantNo) -> bool:
+    async def sees_all(self, caller: Caller) -> bool:
+        """Whether it sees the processes and the load of all tenants: an owner, or anyone if there is one tenant."""
+        return caller.is_owner or not await self.database.tenants.are_several()
+
+    async def may_follow(self, request: HTTPConnection, tenant_no: TenantNo, is_whole: bool) -> bool:
         """Whether the caller that opened a stream may still read it."""
         with suppress(Unavailable):  # the page shows that the database is away, and continues when it is back
             try:
-                return (await self.allow(request, Right.JOBS_READ)).tenant_no == tenant_no
+                caller = await self.allow(request, Right.JOBS_READ)
+                return caller.tenant_no == tenant_no and await self.sees_all(caller) == is_whole
             except (Unauthorized, Forbidden):
                 return False
         return True
@@ -318,6 +332,7 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
     routes: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "/": site.overview,
         **{page.path: partial(site.serve, page) for page in PAGES},
+        "/fleet": site.fleet,
         "/docs": partial(site.docs, render_docs),
         "/ui/live": partial(site.follow, "overview"),
         "/ui/live/fleet": partial(site.follow, "fleet"),

@@ -19,8 +19,9 @@ CROSS JOIN LATERAL (
 WHERE waiting.count > 0;
 
 -- name: count_fleet :one
--- The nodes and workers of the installation, and whether everything is held. There are few: ended ones are removed
--- within a day.
+-- The nodes of the installation, its workers, or those that serve a tenant, and whether everything is held. There are
+-- few: ended ones are removed within a day.
+-- $1 tenant_no (NULL: all)
 SELECT ondot.clock() AS now,
        (SELECT count(*) FROM ondot.node n WHERE ondot.is_node_alive(n.expires_at, n.beat_at)) AS nodes,
        count(*) FILTER (WHERE w.state = 'ALIVE') AS workers,
@@ -28,18 +29,22 @@ SELECT ondot.clock() AS now,
        count(*) FILTER (WHERE w.state = 'DRAINING') AS draining,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
 FROM ondot.worker w
-WHERE w.state IN ('ALIVE', 'DRAINING');
+WHERE w.state IN ('ALIVE', 'DRAINING') AND ($1::integer IS NULL OR (
+    (w.tenant_nos IS NULL OR $1 = ANY (w.tenant_nos)) AND EXISTS (
+        SELECT FROM ondot.tenant t JOIN ondot.pool p ON '*' = ANY (t.pools) OR p.name = ANY (t.pools)
+        WHERE t.tenant_no = $1 AND p.pool_no = ANY (w.pool_nos))));
 
 -- name: pools_at_work :many
 -- index: ready_pkey
--- The pools that the tenant may name: their workers, and how much of a tenant's work is due and waits, counted up to a ceiling for each class. Catch-up
--- work and suspects are late by nature: they count as waiting and not as late.
+-- The pools that the tenant may name: the workers there that serve it, and how much of its work is due and waits, counted
+-- up to a ceiling for each class. Catch-up work and suspects are late by nature: they count as waiting and not as late.
 -- $1 tenant_no, $2 ceiling
 SELECT p.name, fleet.workers, fleet.slots, due.waiting, due.oldest_at
 FROM ondot.pool p
 CROSS JOIN LATERAL (
     SELECT count(*) AS workers, coalesce(sum(w.slots), 0) AS slots
-    FROM ondot.worker w WHERE w.state = 'ALIVE' AND p.pool_no = ANY (w.pool_nos)
+    FROM ondot.worker w
+    WHERE w.state = 'ALIVE' AND p.pool_no = ANY (w.pool_nos) AND (w.tenant_nos IS NULL OR $1 = ANY (w.tenant_nos))
 ) fleet
 CROSS JOIN LATERAL (
     SELECT count(*) AS waiting, min(head.ready_at) FILTER (WHERE c.class < 4) AS oldest_at

@@ -13,8 +13,8 @@ ON CONFLICT DO NOTHING;
 
 -- name: list_pools :many
 -- index: pool_name_key, ready_pkey, waiting_pkey
--- Each pool that the tenant may name, with its workers, the due executions that wait for a worker, and those that wait for a limit of their job.
--- Both are counted up to a ceiling, so that a queue of millions does not make this slow. Executions that wait for a limit
+-- Each pool that the tenant may name, with the workers that serve it, the due
+-- executions that wait for a worker, and those that wait for a limit of their job. Both are counted up to a ceiling, so that a queue of millions does not make this slow. Executions that wait for a limit
 -- are stored by gate and not by pool: the statement jumps from line to line by the index, up to as many lines as the
 -- ceiling, past lines whose work is due later. Due executions are at the front of each line.
 -- $1 tenant_no, $2 name (NULL: all), $3 ceiling
@@ -50,7 +50,8 @@ SELECT p.name, p.created_at, p.concurrency, p.rate_limit, p.rate_per_s, p.rate_b
 FROM ondot.pool p
 CROSS JOIN LATERAL (
     SELECT count(*) AS workers, coalesce(sum(slots), 0) AS slots, coalesce(sum(running), 0) AS running
-    FROM ondot.worker WHERE state = 'ALIVE' AND p.pool_no = ANY (pool_nos)
+    FROM ondot.worker
+    WHERE state = 'ALIVE' AND p.pool_no = ANY (pool_nos) AND (tenant_nos IS NULL OR $1 = ANY (tenant_nos))
 ) w
 CROSS JOIN LATERAL (
     SELECT least(sum(lane.count), $3)::bigint AS waiting, min(lane.oldest_at) AS oldest_waiting_at
