@@ -1,13 +1,13 @@
 """Explain names the quota of a tenant, and its turn, without naming other tenants to anyone but an owner."""
 
-from ondot.flow.explain import explain_execution
+from ondot.flow.explain import explain_execution, explain_job
 from ondot.model.explain_facts import Explanation
 from ondot.model.gates import Rate
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.workers import beat_worker
 from tests.flow.test_quotas import lease_all, set_quotas
 from tests.proves import proves
-from tests.world import Worker, World, job
+from tests.world import Worker, World, every, job
 
 
 async def waiting_one(world: World, tenant_no: TenantNo) -> ExecutionId:
@@ -59,6 +59,33 @@ async def test_a_suspended_tenant_is_named(world: World) -> None:
     await world.worker()
     await world.fetch("UPDATE ondot.tenant SET state = 'SUSPENDED' WHERE tenant_no = $1", acme)
     assert [reason.code for reason in (await explained(world, acme)).reasons] == ["tenant_suspended"]
+
+
+@proves("E17", "T2")
+async def test_a_job_of_a_suspended_tenant_waits_for_it_and_is_not_late(world: World) -> None:
+    acme = await world.add_tenant("acme")
+    made = await world.submit(job(schedule=every(60, world.now)), acme)
+    await world.fetch("UPDATE ondot.tenant SET state = 'SUSPENDED' WHERE tenant_no = $1", acme)
+    for seconds in (0, 3600):
+        await world.advance(seconds)
+        found = (await explain_job(world.database, acme, made.id)).job
+        assert found.reasons[0].code == "tenant_suspended"
+        assert found.summary == "Tenant acme is suspended: nothing of it starts."
+        assert not {"late_plan", "no_scheduler"} & {reason.code for reason in found.reasons}
+        assert found.may_start_at is None
+
+
+@proves("E17", "T1")
+async def test_a_pool_that_was_taken_off_the_list_of_a_tenant_is_named_last(world: World) -> None:
+    acme = await world.add_tenant("acme")
+    made = await world.submit(job(schedule=every(60, world.now), pool="gpu"), acme)
+    before = (await explain_job(world.database, acme, made.id)).job
+    await world.fetch("UPDATE ondot.tenant SET pools = '{default}' WHERE tenant_no = $1", acme)
+    found = (await explain_job(world.database, acme, made.id)).job
+    assert found.reasons[:-1] == before.reasons
+    assert found.reasons[-1].code == "pool_not_granted"
+    assert found.reasons[-1].facts == {"tenant": "acme", "pool": "gpu"}
+    assert found.may_start_at == before.may_start_at is not None
 
 
 @proves("E17", "T1", "T2")

@@ -44,6 +44,7 @@ Code = Literal[
     "concurrency",
     "rate",
     "tenant_suspended",
+    "pool_not_granted",
     "tenant_concurrent",
     "tenant_starts",
     "pool_concurrency",
@@ -226,6 +227,7 @@ class JobFacts:
     """A job at one instant. `timer_at`: its next fire that is not planned; `next_fire_at`: the next, planned or not.
 
     `node`: the host of the scheduler that owns the job's partition; None: no live one does. `cost`: of its next fires.
+    `is_suspended`: its tenant is. `lost_pool`: its pool, if its tenant may no longer name it.
     """
 
     id: JobId
@@ -248,6 +250,9 @@ class JobFacts:
     cost: Cost | None = None
     held_at: datetime | None = None
     held_why: str | None = None
+    tenant: str = ""
+    is_suspended: bool = False
+    lost_pool: str | None = None
 
 
 def why_held(at: datetime | None, why: str | None) -> list[Reason]:

@@ -1,7 +1,7 @@
 """Why a job does not run, and when it may (E17): facts in, reasons out.
 
-A job waits for a person (held with all others, paused, deleted), for its schedule, or for a scheduler. `model.explain`
-explains its executions, `model.explain_fire` one fire.
+A job waits for a person (held with all others, paused, deleted, its tenant suspended), for its schedule, or for a
+scheduler. `model.explain` explains its executions, `model.explain_fire` one fire.
 """
 
 from dataclasses import replace
@@ -10,6 +10,7 @@ from typing import Any
 
 from ondot.model.execution import State
 from ondot.model.explain_facts import Explanation, JobFacts, Reason, format_instant, pluralize, why_held
+from ondot.model.explain_tenant import explain_lost_pool, explain_suspension
 from ondot.model.job import JobState
 from ondot.model.schedule import Once, in_words, jitter_offset
 from ondot.model.schedule.looks import A_TURN
@@ -40,7 +41,7 @@ def explain_job(facts: JobFacts, executions: tuple[Explanation, ...], last: Expl
 def _summary(facts: JobFacts, reasons: tuple[Reason, ...], executions: tuple[Explanation, ...]) -> str:
     own = reasons[0].message if reasons else "It has no fire to wait for."
     is_stopped = facts.state in {JobState.PAUSED, JobState.DELETED} or any(
-        one.code in {"held", "late_plan"} for one in reasons
+        one.code in {"held", "late_plan", "tenant_suspended"} for one in reasons
     )
     waiting = [one for one in executions if one.reasons[0].code not in {"running", "not_due"}]
     if is_stopped or not (waiting or facts.running):
@@ -53,7 +54,7 @@ def _summary(facts: JobFacts, reasons: tuple[Reason, ...], executions: tuple[Exp
 
 def _may_start_at(facts: JobFacts, reasons: tuple[Reason, ...], executions: tuple[Explanation, ...]) -> datetime | None:
     starts = [one.may_start_at for one in executions if one.may_start_at is not None]
-    stopping = {"held", "late_plan", "paused", "deleted", "ended"}
+    stopping = {"held", "late_plan", "tenant_suspended", "paused", "deleted", "ended"}
     if facts.next_fire_at is not None and not any(one.code in stopping for one in reasons):
         starts.append(facts.next_fire_at + jitter_offset(facts.id, facts.schedule.jitter_s))
     return min(starts, default=None)
@@ -66,7 +67,7 @@ def _reasons(facts: JobFacts) -> list[Reason]:
             message = f"The job was deleted at {since}."
             return [Reason("deleted", message, None, "Create it again.", {"since": facts.updated_at})]
         case JobState.PAUSED:
-            return [_explain_pause(facts), *_catching_up(facts)]
+            return [_explain_pause(facts), *_suspension(facts), *_catching_up(facts), *_lost_pool(facts)]
         case JobState.ENDED:
             return [_explain_end(facts)]
         case JobState.ACTIVE:
@@ -77,9 +78,22 @@ def _reasons(facts: JobFacts) -> list[Reason]:
             due = [_not_due(facts)] if facts.next_fire_at is not None and facts.next_fire_at > facts.now else []
             ended = [_explain_end(facts)] if facts.timer_at is None and not due and not facts.owed else []
             first = why_held(facts.held_at, facts.held_why) if facts.live or not ended else []
+            if facts.is_suspended and (facts.live or not ended):
+                # Its fires are settled by the misfire policy on resume: none is late.
+                return [*first, *_suspension(facts), *_catching_up(facts), *due, *_lost_pool(facts)]
             if late:
-                return [*first, *missing, _late_plan(facts), *_costly(facts), *_catching_up(facts), *due]
-            return [*first, *_catching_up(facts), *due, *missing, *ended, *_costly(facts)]
+                found = [*first, *missing, _late_plan(facts), *_costly(facts), *_catching_up(facts), *due]
+            else:
+                found = [*first, *_catching_up(facts), *due, *missing, *ended, *_costly(facts)]
+            return [*found, *_lost_pool(facts)]
+
+
+def _suspension(facts: JobFacts) -> list[Reason]:
+    return [explain_suspension(facts.tenant)] if facts.is_suspended else []
+
+
+def _lost_pool(facts: JobFacts) -> list[Reason]:
+    return [] if facts.lost_pool is None else [explain_lost_pool(facts.tenant, facts.lost_pool)]
 
 
 def _explain_pause(facts: JobFacts) -> Reason:

@@ -1,4 +1,4 @@
-"""Why an execution waits for its tenant (E17, T2): the tenant is suspended, a quota is reached, or others have a turn.
+"""Why an execution or a job waits for its tenant (E17, T2): it is suspended, a quota is reached, or others have a turn.
 
 Other tenants are counted, and named only to an owner of the installation. An installation with one tenant without
 quotas has no such reasons.
@@ -10,15 +10,28 @@ from ondot.model.explain_facts import Reason, TenantFacts, format_instant
 from ondot.model.schedule.words import duration
 
 
+def explain_suspension(name: str) -> Reason:
+    message = f"Tenant {name} is suspended: nothing of it starts."
+    advice = f"Ask an owner of the installation to resume it: `ondot tenant resume {name}`."
+    return Reason("tenant_suspended", message, None, advice, {"tenant": name})
+
+
+def explain_lost_pool(name: str, pool: str) -> Reason:
+    """Not a wait: the job goes on in the pool, and its next change is refused."""
+    message = (
+        f"Tenant {name} may no longer name the pool {pool}: the job goes on there, and its next change is refused."
+    )
+    advice = "Give the job another pool, or ask an owner of the installation to grant this one again."
+    return Reason("pool_not_granted", message, None, advice, {"tenant": name, "pool": pool})
+
+
 def explain_quota(tenant: TenantFacts | None, token_at: datetime, now: datetime, ahead: str) -> Reason | None:
     """`token_at`: when its turn comes by the rate of its tenant; `ahead`: in words, how many go before it."""
     if tenant is None:
         return None
     name = tenant.name
     if tenant.is_stopped:
-        message = f"Tenant {name} is suspended: nothing of it starts."
-        advice = f"Ask an owner of the installation to resume it: `ondot tenant resume {name}`."
-        return Reason("tenant_suspended", message, None, advice, {"tenant": name})
+        return explain_suspension(name)
     if tenant.concurrent is not None and tenant.running >= tenant.concurrent:
         message = (
             f"Waiting for tenant {name}'s quota `concurrent`: {tenant.running:,} of {tenant.concurrent:,} run, in all"

@@ -244,7 +244,9 @@ def _line(row: Record, held: Mapping[UUID, HeldSlots]) -> Line | None:
 
 async def read_job(connection: Connection, tenant_no: TenantNo, job: JobRow) -> JobFacts:
     """The state of a job, the node that plans it, and what it still owes."""
-    row = await connection.fetchrow(_SQL["explain_job"].text, tenant_no, job.id, partition_of(job.id), LIVE_AT_MOST)
+    row = await connection.fetchrow(
+        _SQL["explain_job"].text, tenant_no, job.id, partition_of(job.id), LIVE_AT_MOST, job.spec.pool
+    )
     assert row is not None, "the schema has a row for each partition"
     owed = await connection.fetch(_SQL["owed_of_job"].text, tenant_no, job.id)
     assert job.spec.schedule is not None, "submit completes every schedule"

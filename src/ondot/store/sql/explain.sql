@@ -144,16 +144,18 @@ CROSS JOIN LATERAL (
 GROUP BY q.id, q.class;
 
 -- name: explain_job :one
--- locks: none        index: timer_pkey, execution_fire, execution_other
--- The state of a job, the node that plans it, and whether everything is held. Its live executions are counted up to a limit.
--- $1 tenant_no, $2 job_id, $3 partition_no, $4 ceiling of the count
+-- locks: none        index: timer_pkey, execution_fire, execution_other, tenant_pkey
+-- The state of a job, of its tenant and of the node that plans it, and whether everything is held. Its live executions are counted up to a limit.
+-- $1 tenant_no, $2 job_id, $3 partition_no, $4 ceiling of the count, $5 the job's pool
 SELECT nullif(t.next_fire_at, 'infinity') AS timer_at, t.fired_through, t.fires_left, n.host AS node,
        (SELECT count(*) FROM ondot.node n WHERE ondot.is_node_alive(n.expires_at, n.beat_at)) AS nodes,
        (SELECT max(beat_at) FROM ondot.node) AS node_seen_at,
        live.count AS live, live.running,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why,
-       ondot.clock() AS now
+       ondot.clock() AS now, o.name AS tenant, o.state = 'SUSPENDED' AS is_suspended,
+       CASE WHEN '*' = ANY (o.pools) OR $5::text = ANY (o.pools) THEN NULL ELSE $5 END AS lost_pool
 FROM ondot.partition p
+JOIN ondot.tenant o ON o.tenant_no = $1::integer
 LEFT JOIN ondot.node n ON n.id = p.owner AND ondot.is_node_alive(n.expires_at, n.beat_at)
 LEFT JOIN ondot.timer t ON t.job_id = $2::uuid AND t.tenant_no = $1::integer
 CROSS JOIN LATERAL (
