@@ -164,7 +164,13 @@ async def test_a_payload_over_the_quota_is_too_large_wherever_it_comes_in(owned:
     small, large = {"a": "x"}, {"a": "x" * 20}
     job = await owned.create({"function": "f", "every": "1h", "payload": small}, **ACME)
     path = f"/v1/jobs/{job['id']}"
+    run = (await owned.http.post(f"{path}/run", json={"payload": small}, headers=ACME)).json()
+    await owned.http.post(f"/v1/executions/{run['execution_id']}/cancel", headers=ACME)
+    again = f"/v1/executions/{run['execution_id']}/retry"
     for method, url, body in (
+        ("POST", again, {"payload": large}),
+        ("POST", "/v1/dead-letters/replay", {"ids": [run["execution_id"]], "payload": large}),
+        ("POST", "/v1/dead-letters/replay", {"filter": {"pool": "default"}, "payload": large}),
         ("POST", "/v1/jobs", {"function": "f", "payload": large}),
         ("POST", "/v1/jobs/batch", {"jobs": [{"function": "f"}, {"function": "f", "payload": large}]}),
         ("POST", f"{path}/run", {"payload": large}),
@@ -174,7 +180,7 @@ async def test_a_payload_over_the_quota_is_too_large_wherever_it_comes_in(owned:
         answer = await owned.http.request(method, url, json=body, headers=ACME)
         assert (answer.status_code, answer.json().get("quota")) == (413, "payload_bytes"), url
         assert answer.json()["limit"] == 20
-    assert (await owned.http.post(f"{path}/run", json={"payload": small}, headers=ACME)).status_code == 201
+    assert (await owned.http.post(again, json={"payload": small}, headers=ACME)).status_code == 201
 
 
 @proves("T2")

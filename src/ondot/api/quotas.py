@@ -128,6 +128,11 @@ class QuotaGuard:
         if (tenant := self.with_quotas(tenant_no)) is not None:
             self.check_payload(tenant, len(bytes(spec.payload)), "/payload")
 
+    def check_replay(self, tenant_no: TenantNo, payload: str | None) -> None:
+        """Raises if a quota does not allow running again with this payload. None: with the old one, which it has."""
+        if payload is not None and (tenant := self.with_quotas(tenant_no)) is not None:
+            self.check_payload(tenant, len(payload.encode()), "/payload")
+
     def check_payload(self, tenant: Tenant, size: int, pointer: str) -> None:
         most = tenant.quotas.payload_bytes
         if most is not None and size > most:

@@ -147,6 +147,7 @@ async def replay_dead_letters(
     """Run letters again: by ids at once, by filter in the background, at a bounded rate."""
     wanted = replay_request(body)
     how = replay_of(wanted)
+    services.quotas.check_replay(tenant_no, how.payload)
     if wanted.dry_run:
         return await _count(services, tenant_no, wanted)
     if wanted.ids is None:

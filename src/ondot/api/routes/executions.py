@@ -237,6 +237,8 @@ async def retry_execution(
 ) -> Response:
     """Run an execution again: its next attempt now if it waits for one (202), a new execution if it has ended (201)."""
     wanted = retry_request(body)
+    how = replay_of(wanted)
+    services.quotas.check_replay(tenant_no, how.payload)
     idempotency = idempotency_of(request)
 
     async def pools() -> dict[str, int]:
@@ -250,7 +252,7 @@ async def retry_execution(
             services.dispatcher,
             tenant_no,
             ExecutionId(id_),
-            replay_of(wanted),
+            how,
             by=by.because(wanted.reason),
             render=lambda retried: execution_out(retried.execution, retried.spec, whole=True).model_dump_json(),
             idempotency=idempotency,
