@@ -65,7 +65,8 @@ async def test_a_live_page_of_a_tenant_never_gets_what_an_owner_who_acts_for_it_
     async with served(world.database, auth="on") as page:
         own = await key_of(world, acme, Role.VIEWER)
         owner = await key_of(world, 1, Role.OWNER) | {"ondot-tenant": "acme"}
-        whole, part = {}, {}
+        whole: dict[str, str] = {}
+        part: dict[str, str] = {}
         async with (
             page.client.stream("GET", path, headers=owner) as watched,
             page.client.stream("GET", path, headers=own) as other,
