@@ -6,8 +6,9 @@ Roles as processes on the machine that also runs PostgreSQL (`fsync` and `synchr
 - `flood`: one tenant has a million jobs waiting (150,000 with --quick), each of which holds a slot for 100 ms, and all
   100 slots are busy. Another enqueues ten jobs a second by the code that the API runs. *wait*: from before the request
   to the recorded start, of every job but those of the first seconds. `flood_ratio`, `flood_ratio_p50`: p99 and p50 of
-  the wait beside the flood ÷ alone. `busy_*`: the same while the flood consists of jobs that do nothing and the worker
-  has 1,000 slots, so that the processors are the limit.
+  the wait beside the flood ÷ alone. `*_ahead`: how many executions of the flood started between the request and the
+  start, the part of the wait that turns decide. `busy_*`: the same while the flood consists of jobs that do nothing and
+  the worker has 1,000 slots, so that the processors are the limit: every statement takes longer than alone.
 - `weights`: three tenants with the weights 1, 2 and 4, more waiting than can run. `weights_error`: the largest distance
   of a tenant's share of the slot-seconds in the measured time from its weight's share, ÷ that.
 - `long`: two tenants of the same weight; the jobs of one take 2 s, those of the other 50 ms. `long_share`: the share of
@@ -29,6 +30,7 @@ sys.path[0] = str(Path(__file__).parent / "common")  # not this directory: its h
 
 import asyncio
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
@@ -59,8 +61,8 @@ A_YEAR_S = 31_536_000.0
 STARTED_WITHIN_S = 60.0
 ENDED_WITHIN_S = 60.0
 MANY = 10_000
-LANES = 100
-"""A lease takes from this many tenants at most."""
+LEAST = 100
+"""What each pass must lease at least: one of many tenants may be asked for more than it has."""
 EVERYBODY = ("--tenant", "*")
 NOTHING = JobSpec(name="nothing", target=FunctionTarget(name="nothing"))
 
@@ -118,41 +120,45 @@ def flood(quick: bool) -> Result:
     )
     for name, spec, slots, seconds in forms:
         with fleet(checkpoint_timeout="1d", max_wal_size="32GB") as started:
-            alone, beside, left = asyncio.run(_flood(started, spec, slots, count, seconds))
+            alone, beside, ahead, left = asyncio.run(_flood(started, spec, slots, count, seconds))
         found |= {
             f"{name}_ratio": round(beside["p99"] / alone["p99"], 2),
             f"{name}_ratio_p50": round(beside["p50"] / alone["p50"], 2),
             f"{name}_wait_ms": beside,
             f"{name}_wait_alone_ms": alone,
+            f"{name}_ahead": ahead,
             f"{name}_left": left,
             f"{name}_seconds": seconds,
         }
-        say(f"{name}: alone {alone}, beside {beside}, {left:,} of {count:,} still waited")
+        say(f"{name}: alone {alone}, beside {beside}, ahead {ahead}, {left:,} of {count:,} still waited")
     return found | {"flood_jobs": count}
 
 
 async def _flood(
     started: Fleet, spec: JobSpec, slots: int, count: int, seconds: float
-) -> tuple[dict[str, float], dict[str, float], int]:
+) -> tuple[dict[str, float], dict[str, float], dict[str, int], int]:
     connection = await started.connect()
     async with client(started.url) as from_here:
         await make_tenants(connection, [1, 1])
         started.scheduler()
         started.worker(*EVERYBODY, slots=slots)
         await _enqueue(from_here, connection, WARM_S)  # until the worker has started
-        alone = await _enqueue(from_here, connection, seconds)
+        alone, _ = await _enqueue(from_here, connection, seconds)
         await fill(from_here, connection, FLOODING, spec, count)
         await analyse(connection)
-        beside = await _enqueue(from_here, connection, seconds)
+        beside, ahead = await _enqueue(from_here, connection, seconds)
         left = await connection.fetchval("SELECT count(*) FROM ondot.ready WHERE tenant_no = $1", FLOODING)
         if not left:
             raise RuntimeError("invalid run: the flood was over before the measurement")
     await connection.close()
-    return alone, beside, left
+    return alone, beside, ahead, left
 
 
-async def _enqueue(from_here: Client, connection: asyncpg.Connection, seconds: float) -> dict[str, float]:
-    """Ten jobs a second of the quiet tenant; how long each waited, without the first seconds."""
+async def _enqueue(
+    from_here: Client, connection: asyncpg.Connection, seconds: float
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Ten jobs a second of the quiet tenant; how long each waited, without the first seconds, and for how many of the
+    flood."""
     sent: dict[UUID, float] = {}
     began_s = time.monotonic()
     warm = 0
@@ -170,7 +176,20 @@ async def _enqueue(from_here: Client, connection: asyncpg.Connection, seconds: f
     rows = await _ended(connection, list(sent))
     counted = list(sent)[warm:]
     waits_s = sorted(rows[job_id] - sent[job_id] for job_id in counted)
-    return spread_ms(waits_s)
+    starts_s = await _starts_of_flood(connection, sent[counted[0]], max(rows.values()))
+    ahead = sorted(bisect_left(starts_s, rows[job_id]) - bisect_left(starts_s, sent[job_id]) for job_id in counted)
+    return spread_ms(waits_s), {"p50": ahead[len(ahead) // 2], "p99": ahead[len(ahead) * 99 // 100]}
+
+
+async def _starts_of_flood(connection: asyncpg.Connection, from_s: float, to_s: float) -> list[float]:
+    rows = await connection.fetch(
+        "SELECT extract(epoch FROM started_at)::float8 AS started_s FROM ("
+        " SELECT started_at FROM ondot.history WHERE tenant_no = $1 UNION ALL"
+        " SELECT started_at FROM ondot.execution WHERE tenant_no = $1 AND state = 'RUNNING') e"
+        " WHERE started_at BETWEEN to_timestamp($2) AND to_timestamp($3) ORDER BY started_at",
+        *(FLOODING, from_s, to_s),
+    )
+    return [row["started_s"] for row in rows]
 
 
 async def _ended(connection: asyncpg.Connection, jobs: list[UUID]) -> dict[UUID, float]:
@@ -280,9 +299,7 @@ async def _many(started: Fleet, waiting: int, rounds: int) -> Result:
     await make_databases(started, list(counts))
     async with AsyncExitStack() as stack:
         cases = {
-            name: await open_case(
-                stack, started, name, waiting, tenants=tenants, least=min(waiting // tenants, 10) * LANES
-            )
+            name: await open_case(stack, started, name, waiting, tenants=tenants, least=LEAST)
             for name, tenants in counts.items()
         }
         for turn in range(rounds + 1):

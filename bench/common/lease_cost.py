@@ -2,8 +2,9 @@
 
 Executions are loaded by SQL, as executions of 1,000 jobs with their places in the queue, vacuumed and analysed; caches
 are as that leaves them. A turn is ten passes in a row, each a batch of 1,000: everything from free slots to assignments
-that can be run. Every pass must return its whole batch (or `least`), nothing twice, and leased executions must be
-RUNNING, under one lease per pass.
+that can be run, and what the ends of its attempts cost in this process (no outcome is written). Python collects
+garbage as in a worker. Every pass must return its whole batch (or `least`), nothing twice, and leased executions must
+be RUNNING, under one lease per pass.
 """
 
 import time
@@ -20,10 +21,12 @@ from client import Client, client
 from fleet import Fleet
 from question import say
 
+from ondot.flow.in_flight import InFlight
 from ondot.flow.lease import Leaser
 from ondot.model.ids import PoolNo, WorkerId
 from ondot.model.job import FunctionTarget, JobSpec
 from ondot.model.schedule import Interval, Schedule
+from ondot.roles.process import collect_rarely
 from ondot.store.workers import register_worker
 
 BATCH = 1_000
@@ -73,6 +76,7 @@ class Case:
     tenants: int
     client: Client
     leaser: Leaser
+    in_flight: InFlight
     connection: asyncpg.Connection
     jobs: list[UUID]
     loaded: int = 0
@@ -104,6 +108,8 @@ class Case:
         server_before, client_before_s, began_s = _server_s(pids), time.thread_time(), time.perf_counter()
         batch = await self.leaser.one_pass(BATCH)
         took_s = time.perf_counter() - began_s
+        for assignment in batch.assignments:
+            self.in_flight.remove((assignment.leased.id, assignment.leased.attempt_no))
         client_s, server_s = time.thread_time() - client_before_s, _server_s(pids) - server_before
         self.leaser.acknowledge()
         ids = {assignment.leased.id for assignment in batch.assignments}
@@ -176,9 +182,10 @@ async def open_case(
     worker_id = WorkerId(from_here.database.clock.new_id())
     async with from_here.database.connection() as own:
         await register_worker(own, worker_id, host="bench", pid=1, release="0", pool_nos=[POOL], slots=BATCH)
-    case = Case(
-        name, waiting, tenants, from_here, Leaser(from_here.database, worker_id, [POOL]), connection, jobs, least=least
-    )
+    in_flight = InFlight(on_free=lambda: None)
+    leaser = Leaser(from_here.database, worker_id, [POOL], in_flight=in_flight)
+    case = Case(name, waiting, tenants, from_here, leaser, in_flight, connection, jobs, least=least)
+    collect_rarely()
     began_s = time.monotonic()
     await case.load(waiting)
     await connection.execute("VACUUM (ANALYZE) ondot.execution, ondot.ready")

@@ -6,10 +6,12 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from itertools import product
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ondot.flow.lanes import SHARED_BATCH, Lanes
 from ondot.flow.pools import PoolLimits, set_limits
 from ondot.model.errors import InvalidBody
 from ondot.model.execution import PriorityClass
@@ -84,6 +86,47 @@ async def test_a_tenant_with_a_backlog_does_not_delay_one_that_submits_later(wor
     assert await lease_by_tenant(worker, 10) == {1: 5, 2: 5}
     assert await lease_by_tenant(worker, 10) == {1: 5, 2: 5}
     assert await lease_by_tenant(worker, 10) == {1: 10}
+
+
+@proves("E2", "L6")
+async def test_a_lease_is_smaller_where_several_tenants_had_work_and_as_before_for_one(world: World) -> None:
+    alone, shared = await world.worker(), await world.worker()
+    await submit_as(world, [1], each=SHARED_BATCH + 10)
+    assert await lease_by_tenant(alone, 1_000) == {1: SHARED_BATCH + 10}
+    await submit_as(world, [1], each=SHARED_BATCH + 10)
+    await submit_as(world, [2])
+    leased = await lease_by_tenant(shared, 1_000)
+    assert leased[2] == 1
+    assert leased.total() <= SHARED_BATCH
+
+
+@proves("E2", "L6")
+async def test_new_work_of_an_idle_tenant_is_in_the_next_lease_after_a_large_one(world: World) -> None:
+    worker = await world.worker()
+    await submit_as(world, [1], each=2 * SHARED_BATCH)
+    await submit_as(world, [2])
+    assert (await lease_by_tenant(worker, 1_000))[2] == 1
+    await submit_as(world, [2])
+    assert (await lease_by_tenant(worker, 1_000))[2] == 1
+
+
+@proves("L6", "T2")
+async def test_attempts_are_charged_from_their_lease_and_not_from_when_its_answer_was_read(world: World) -> None:
+    worker = await world.worker()
+    await submit_as(world, [1, 2])
+    leased = {assignment.leased.tenant_no: assignment.leased for assignment in await worker.lease()}
+    await submit_as(world, [1])
+    await world.advance(1)
+    await submit_as(world, [2])
+    now_s = world.database.clock.now().timestamp()
+    early = msgspec.structs.replace(leased[TenantNo(1)], started_s=now_s - 5, attempt_no=2)
+    late = msgspec.structs.replace(leased[TenantNo(2)], started_s=now_s, attempt_no=2)
+    lanes = Lanes(world.database, worker.id, [DEFAULT_POOL])
+    lanes.start(list(leased.values()))
+    lanes.start([early])
+    lanes.start([late])
+    await lanes.survey()
+    assert [lane.tenant_no for lane in lanes.next_in_turn()] == [2, 1]
 
 
 @proves("E2", "E13", "T1")

@@ -390,3 +390,29 @@ def test_a_tenant_gets_its_reserved_slots_while_others_wait() -> None:
     turns.update([Waiting(of(1), NOON)])
     assert turns.share_out(turns.next_in_turn(), 10, free=10, held_free={TenantNo(2): 10}) == []
     assert turns.share_out([of(1)], 10, free=12, held_free={TenantNo(2): 10}) == [Take(of(1), 2)]
+
+
+@given(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=8), st.floats(0.1, 15.0))
+@proves("L6", "T2")
+def test_attempts_that_start_at_once_are_charged_as_if_each_had_started_by_itself(
+    took_s: list[float], accrued_s: float
+) -> None:
+    as_one, each_by_itself = Turns(), Turns()
+    as_one.start_all(range(len(took_s)), TenantNo(1), 0.0)
+    for key in range(len(took_s)):
+        each_by_itself.start(key, TenantNo(1), 0.0)
+    ends = sorted((end_s, key) for key, end_s in enumerate(took_s))
+    for turns in (as_one, each_by_itself):
+        for end_s, key in ends:
+            if end_s > accrued_s:
+                turns.accrue(accrued_s)
+            turns.end(key, end_s)
+        assert not turns.slots_held()
+        turns.start("another", TenantNo(2), 0.0)
+        turns.update([Waiting(of(1), NOON), Waiting(of(2), NOON)])
+    shares = [
+        {take.lane.tenant_no: take.count for take in turns.share_out([of(1), of(2)], 1_000)}
+        for turns in (as_one, each_by_itself)
+    ]
+    assert shares[0].keys() == shares[1].keys()
+    assert all(abs(shares[0][tenant] - shares[1][tenant]) <= 1 for tenant in shares[0])

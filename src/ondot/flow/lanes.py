@@ -10,22 +10,20 @@ of one tenant, nothing is counted.
 """
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import groupby
-from operator import attrgetter
 from typing import Final
 
 from ondot.flow.in_flight import Attempt, InFlight
 from ondot.flow.quotas import hold_free
 from ondot.flow.served_tenants import TenantNos
-from ondot.model.execution import PriorityClass
 from ondot.model.fairness import NO_SCOPES, Lane, Scopes, Take, Waiting
 from ondot.model.ids import EPOCH, PoolNo, TenantNo, WorkerId
 from ondot.model.turns import MOST_LANES, NO_ROOMS, Turns
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.queue import Leased, Survey, read_reserved, read_slots_held, survey_lanes
+from ondot.store.queue import LARGEST_LEASE, Leased, Survey, read_reserved, read_slots_held, survey_lanes
 
 BOUND_BEHIND: Final = timedelta(seconds=2)
 """How far a lane's bound stays behind the last row taken: rows may commit in another order than their instants."""
@@ -38,13 +36,17 @@ FRESH_FOR_S, FRESH_AT_MOST_S = 0.05, 2.0
 COST_SHARE: Final = 20
 """A survey is fresh for this many times what it took: with thousands of lanes surveys cost a twentieth of the time."""
 FEW_LANES, LARGE_BATCH = 16, 100
-"""With so few lanes each lease has its own survey, unless the last batch was large: the order of classes is exact."""
+"""With so few lanes each lease has its own survey, unless the last batch was large and all work is of one tenant: the
+order of classes is exact, and work of a tenant that was idle is found by the next lease."""
+SHARED_BATCH: Final = 250
+"""With few lanes of several tenants, one lease brings no more: work of a tenant that was idle waits for the rest of a
+batch."""
 ACCRUE_EVERY_S: Final = 0.05
+CHARGED_BACK_S: Final = 10.0
+"""Attempts are charged from their lease on, but no further back: the database's clock may have been set forward."""
 RESERVED_EVERY_S: Final = 0.25
 FULL_FOR_S: Final = 0.2
 """A tenant without room is left out for this long, if more tenants wait than one lease takes from."""
-
-_lane_of = attrgetter("pool_no", "priority_class", "tenant_no")
 
 
 class Lanes:
@@ -70,6 +72,8 @@ class Lanes:
         """The tenant of everything that this worker has leased."""
         self._is_shared = False
         """Several tenants had leases: slots are counted."""
+        self._are_several = False
+        """Lanes of several tenants are known: they had work lately."""
         self._accrued_s = 0.0
         self._has_begun = False
         """The first turns are set, by what tenants hold on other workers."""
@@ -99,6 +103,11 @@ class Lanes:
     def heads_of(self, takes: Iterable[Take]) -> list[datetime]:
         """Where to start taking: at the head that the survey saw, which is above every row that was dead then."""
         return [self._heads.get(take.lane, EPOCH) for take in takes]
+
+    @property
+    def most_at_once(self) -> int:
+        """How many one lease may bring."""
+        return SHARED_BATCH if self._are_several and len(self._heads) <= FEW_LANES else LARGEST_LEASE
 
     def scopes_of(self, lane: Lane) -> Scopes:
         return self._scopes.get(lane, NO_SCOPES)
@@ -169,15 +178,17 @@ class Lanes:
 
     def record(self, takes: Sequence[Take], leased: Sequence[Leased], limit: int) -> None:
         """Record what a lease yielded: bounds rise, and lanes that are empty now leave the survey."""
+        instants: defaultdict[tuple[int, int, int], list[float]] = defaultdict(list)
+        for row in leased:
+            instants[row.pool_no, row.priority_class, row.tenant_no].append(row.ready_s)
         taken: dict[Lane, int] = {}
-        by_lane = sorted(leased, key=_lane_of)
-        for (pool_no, class_no, tenant_no), rows in groupby(by_lane, key=_lane_of):
-            lane = Lane(pool_no, PriorityClass(class_no), tenant_no)
-            instants = [row.ready_s for row in rows]
-            taken[lane] = len(instants)
-            last_at = datetime.fromtimestamp(max(instants), UTC)
-            self._raise_bound(lane, last_at - BOUND_BEHIND)
-            self._heads[lane] = last_at
+        for take in takes:
+            lane = take.lane
+            if of_lane := instants.get(lane):
+                taken[lane] = len(of_lane)
+                last_at = datetime.fromtimestamp(max(of_lane), UTC)
+                self._raise_bound(lane, last_at - BOUND_BEHIND)
+                self._heads[lane] = last_at
         for lane in self._turns.record(takes, taken, limit):
             self._heads.pop(lane, None)
         self._last_batch = len(leased)
@@ -193,12 +204,15 @@ class Lanes:
             if tenants <= {self._only}:
                 return
             self._count_from_now_on()
-        now_s = time.monotonic()
-        by_tenant: dict[TenantNo, list[Attempt]] = {}
+        # Their slots are taken since the lease, not since its answer was read: on a busy machine short attempts hold
+        # them longer before they start than while they run.
+        held_s = self._database.clock.now().timestamp() - leased[0].started_s
+        since_s = time.monotonic() - min(max(held_s, 0.0), CHARGED_BACK_S)
+        by_tenant: defaultdict[TenantNo, list[Attempt]] = defaultdict(list)
         for row in leased:
-            by_tenant.setdefault(row.tenant_no, []).append((row.id, row.attempt_no))
+            by_tenant[row.tenant_no].append((row.id, row.attempt_no))
         for tenant_no, attempts in by_tenant.items():
-            self._turns.start_all(attempts, tenant_no, now_s)
+            self._turns.start_all(attempts, tenant_no, since_s)
 
     def end(self, attempt: Attempt) -> None:
         self._turns.end(attempt, time.monotonic())
@@ -236,7 +250,7 @@ class Lanes:
         if (survey.gates_at is not None and survey.gates_at <= survey.now) or survey.rates:
             return False
         due = len(self._heads)
-        return due > FEW_LANES or (due > 0 and self._last_batch >= LARGE_BATCH)
+        return due > FEW_LANES or (due > 0 and self._last_batch >= LARGE_BATCH and not self._are_several)
 
     def _update(self, survey: Survey | None, asked_at: datetime, now_s: float) -> None:
         waiting = [] if survey is None else survey.waiting
@@ -249,6 +263,8 @@ class Lanes:
         for lane, ready_at in heads.items():
             self._seen_s[lane] = now_s
             self._raise_bound(lane, min(ready_at, asked_at) - QUIET_BEHIND)
+        first = next(iter(self._from_ats), None)
+        self._are_several = first is not None and any(lane.tenant_no != first.tenant_no for lane in self._from_ats)
         self._accrue(now_s)
         due = [] if survey is None else self._due_of(survey, now_s)
         self._heads = {entry.lane: entry.ready_at for entry in due}

@@ -237,7 +237,7 @@ class Leaser:
         if free_slots <= 0:
             return Batch([], next_at, more=bool(self._lanes.has_due or rates))
         for portion in self._portions(rates):
-            limit = min(free_slots, self._at_once.size)
+            limit = min(free_slots, self._at_once.size, self._lanes.most_at_once)
             if portion.of_suspects and free_for_suspects is not None:
                 limit = min(limit, free_for_suspects)
             if limit <= 0:

@@ -54,12 +54,13 @@ class _Account:
 
 
 class _Held:
-    """A slot that an attempt holds, and for how many seconds its tenant is charged so far."""
+    """Slots that attempts of one tenant hold since the same instant, and the seconds that each is charged so far."""
 
-    __slots__ = ("accrued_s", "charged_s", "since_s", "tenant_no")
+    __slots__ = ("accrued_s", "charged_s", "running", "since_s", "tenant_no")
 
-    def __init__(self, tenant_no: TenantNo, since_s: float, charged_s: float) -> None:
+    def __init__(self, tenant_no: TenantNo, running: int, since_s: float, charged_s: float) -> None:
         self.tenant_no = tenant_no
+        self.running = running
         self.since_s = since_s
         self.charged_s = charged_s
         self.accrued_s = 0.0
@@ -81,6 +82,8 @@ class Turns:
         self._weight = weight
         self._accounts: dict[TenantNo, _Account] = {}
         self._held: dict[Hashable, _Held] = {}
+        self._running: set[_Held] = set()
+        """The values of `_held`: attempts that start at the same time are charged as one."""
         self._usual_s = UNKNOWN_S
         self._lanes: dict[TenantNo, list[Waiting]] = {}
         self._heap: list[tuple[float, float, datetime, TenantNo]] = []
@@ -206,24 +209,29 @@ class Turns:
         deposit_s = account.deposit_s
         account.running += len(keys)
         account.height += len(keys) * deposit_s / self._weight(tenant_no)
-        for key in keys:
-            self._held[key] = _Held(tenant_no, now_s, deposit_s)
+        held = _Held(tenant_no, len(keys), now_s, deposit_s)
+        self._held.update(dict.fromkeys(keys, held))
+        self._running.add(held)
 
     def accrue(self, now_s: float) -> None:
         """Charge the attempts that run for longer than they were charged for."""
-        for held in self._held.values():
-            more_s = now_s - held.since_s - held.charged_s
+        for held in self._running:
+            ran_s = now_s - held.since_s
+            more_s = ran_s - held.charged_s
             if more_s > 0:
                 held.charged_s += more_s
                 account = self._account(held.tenant_no)
-                account.height += more_s / self._weight(held.tenant_no)
-                account.accrue(now_s - held.since_s - held.accrued_s)
-                held.accrued_s = now_s - held.since_s
+                account.height += held.running * more_s / self._weight(held.tenant_no)
+                account.accrue(held.running * (ran_s - held.accrued_s))
+                held.accrued_s = ran_s
 
     def end(self, key: Hashable, now_s: float) -> None:
         held = self._held.pop(key, None)
         if held is None:
             return
+        held.running -= 1
+        if not held.running:
+            self._running.remove(held)
         took_s = max(now_s - held.since_s, SHORTEST_S)
         account = self._account(held.tenant_no)
         account.running -= 1

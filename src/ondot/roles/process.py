@@ -38,7 +38,7 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
     """Run a role in a new event loop until it ends; SIGTERM and Ctrl-C set its `stop`."""
     unblock_output()
     configure_logs(settings.log_format, settings.log_level, role=name)
-    _collect_rarely()
+    collect_rarely()
 
     async def main() -> None:
         stop = asyncio.Event()
@@ -94,7 +94,7 @@ def start_again() -> NoReturn:
         os._exit(FAILED)
 
 
-def _collect_rarely() -> None:
+def collect_rarely() -> None:
     """Imported objects stay, and nearly all others are freed by reference counting, thousands a second. With Python's
     own thresholds the collector took a third of a worker's time.
     """
