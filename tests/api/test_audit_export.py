@@ -30,7 +30,19 @@ async def test_an_entry_names_the_key_the_address_and_the_request(keyed: Caller)
     [key_id] = [row["id"] for row in await keyed.world.fetch("SELECT id FROM ondot.key")]
     assert (entry["actor"], entry["key_id"], entry["user_id"]) == ("ann", str(key_id), None)
     assert (entry["address"], entry["request_id"]) == ("127.0.0.1", "req-7")
-    assert entry["home_tenant_no"] is None
+    assert entry["home_tenant"] is None
+
+
+@proves("T6")
+async def test_an_owner_who_acts_for_a_tenant_is_recorded_with_the_name_of_its_own(owned: Caller) -> None:
+    await owned.world.add_tenant("acme")
+    for_acme = {"ondot-tenant": "acme"}
+    await owned.create(RECURS, **for_acme)
+    [entry] = (await list_audit(owned, for_acme))["items"]
+    home = (await owned.world.database.tenants.snapshot())[DEFAULT_TENANT].name
+    assert entry["home_tenant"] == home
+    file = await owned.http.get("/v1/audit/export", headers=for_acme)
+    assert json.loads(file.text)["home_tenant"] == home
 
 
 @pytest.mark.parametrize("sent", ["", "a b", 'a"b', "x" * 129, "\u00e9", "-x", "a\tb", "{}"])

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from ondot.model.access import RIGHTS_OF, Right, Role
+from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.retry import Retry
 from ondot.ui.pages import PAGES
 from tests.people.signing import Place, add
@@ -33,8 +34,12 @@ CALLS: Final[dict[tuple[str, str], tuple[str, str, Any]]] = {
     ("users", "enable"): ("PATCH", f"/v1/users/{UNKNOWN}", {"state": "ACTIVE"}),
     ("users", "reset"): ("POST", f"/v1/users/{UNKNOWN}/reset", None),
     ("users", "delete"): ("DELETE", f"/v1/users/{UNKNOWN}", None),
+    ("keys", "create"): ("POST", "/v1/keys", {"name": "x"}),
+    ("keys", "rotate"): ("POST", f"/v1/keys/{UNKNOWN}/rotate", None),
+    ("keys", "revoke"): ("DELETE", f"/v1/keys/{UNKNOWN}", None),
 }
 """What the script of a page sends for each button."""
+RIGHT_OF: Final = {"users": Right.USERS_MANAGE, "keys": Right.KEYS_MANAGE}
 
 
 class Controls(HTMLParser):
@@ -94,9 +99,11 @@ async def fill(place: Place) -> dict[str, list[str]]:
     users = (await owner.call("GET", "/v1/users")).json()["items"]
     [id_] = [user["id"] for user in users if user["email"].startswith("disabled")]
     await owner.call("PATCH", f"/v1/users/{id_}", {"state": "DISABLED"})
+    assert (await owner.call("POST", "/v1/keys", {"name": "ci", "role": "editor"})).status_code == 201
     return {
         "job": [f"/jobs/{active.id}", f"/jobs/{made.json()['id']}"],
         "execution": [f"/executions/{id_}" for id_ in (broken, fine, *waits)],
+        "tenant": [f"/tenants/{(await place.database.tenants.snapshot())[DEFAULT_TENANT].name}"],
     }
 
 
@@ -155,7 +162,7 @@ async def test_no_page_shows_a_role_a_button_that_it_would_be_refused(place: Pla
 async def test_a_button_that_a_role_does_not_see_is_refused_if_it_is_sent(place: Place, role: Role) -> None:
     browser = await place.signed_in(role)
     for (template, act), (method, path, body) in CALLS.items():
-        right = Right.USERS_MANAGE if template == "users" else Right.JOBS_RUN
+        right = RIGHT_OF.get(template, Right.JOBS_RUN)
         answer = await browser.call(method, path, body)
         assert (answer.status_code == 403) == (right not in RIGHTS_OF[role]), (template, act, answer.text)
 

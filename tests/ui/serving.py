@@ -39,6 +39,11 @@ class Served:
                 await asyncio.sleep(0)
 
 
+def key_in(page: Served) -> dict[str, str]:
+    """The header of the client's key, for a browser."""
+    return {"authorization": page.client.headers["authorization"]}
+
+
 def build(database: Database, settings: Settings) -> tuple[FastAPI, Feed]:
     auth = Auth(database, settings, in_process=True)
     app = build_api(Services(database, Dispatcher(PollingTransport()), auth, kms=open_kms(settings.secret_key)))

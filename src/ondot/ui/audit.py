@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.ids import INSTALLATION, TenantNo
+from ondot.model.tenant import Tenant
 from ondot.store.audit import AuditFilter, AuditRow, list_audit
 from ondot.store.database import Database
 
@@ -127,21 +128,23 @@ async def read_audit(database: Database, tenant_no: TenantNo, query: Query) -> A
     async with database.reading(of_no) as connection:
         rows = await list_audit(connection, of_no, before=query.cursor, limit=PAGE_SIZE + 1, **query.filter(now))
     page = rows[:PAGE_SIZE]
+    tenants = await database.tenants.snapshot()
     return AuditView(
         now=now,
         query=query,
-        rows=tuple(_line(row) for row in page),
+        rows=tuple(_line(row, tenants) for row in page),
         older=query.address(page[-1].id) if len(rows) > PAGE_SIZE else None,
-        has_tenants=len(await database.tenants.snapshot()) > 1,
+        has_tenants=len(tenants) > 1,
     )
 
 
-def _line(row: AuditRow) -> AuditLine:
+def _line(row: AuditRow, tenants: Mapping[TenantNo, Tenant]) -> AuditLine:
     before, after = row.before or {}, row.after or {}
     detail = {name: value for name, value in (row.detail or {}).items() if name != "reason"}
     start = LINKS.get(row.action.partition(".")[0])
     came = {"address": row.address, "key": row.key_id, "user": row.user_id, "request": row.request_id}
-    home = {"owner of tenant": row.home_tenant_no}
+    home_tenant = None if row.home_tenant_no is None else tenants.get(row.home_tenant_no)
+    home = {"owner of tenant": None if home_tenant is None else home_tenant.name}
     return AuditLine(
         id=row.id,
         at=row.at,

@@ -34,6 +34,7 @@ from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet
 from ondot.ui.job import read_job
 from ondot.ui.jobs import read_jobs
+from ondot.ui.keys import read_keys
 from ondot.ui.me import LOCAL_ME, Auth, Me, read_me
 from ondot.ui.overview import read_overview
 from ondot.ui.reference import read_reference
@@ -42,6 +43,7 @@ from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
 from ondot.ui.secrets import read_secrets
 from ondot.ui.sign_in import SEE_OTHER, SignInPages
 from ondot.ui.skipped import read_skipped
+from ondot.ui.tenants import read_tenant, read_tenants
 from ondot.ui.usage import read_usage_page
 from ondot.ui.users import read_users
 
@@ -165,6 +167,27 @@ PAGES = (
         "secrets",
         lambda database, tenant_no, request: read_secrets(database, tenant_no, request.query_params),
         right=Right.SECRETS_MANAGE,
+    ),
+    Page(
+        "/keys",
+        "keys",
+        "keys",
+        lambda database, tenant_no, request: read_keys(database, tenant_no, request.query_params),
+        right=Right.KEYS_MANAGE,
+    ),
+    Page(
+        "/tenants",
+        "tenants",
+        "tenants",
+        lambda database, _tenant_no, request: read_tenants(database, request.query_params),
+        right=Right.TENANTS_MANAGE,
+    ),
+    Page(
+        "/tenants/{name}",
+        "tenant",
+        "shown",
+        lambda database, _tenant_no, request: read_tenant(database, request.path_params["name"]),
+        right=Right.TENANTS_MANAGE,
     ),
 )
 

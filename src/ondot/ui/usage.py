@@ -8,6 +8,7 @@ from datetime import datetime
 
 from ondot.model.errors import NotFound
 from ondot.model.ids import TenantNo
+from ondot.model.tenant import Tenant
 from ondot.model.usage import PoolUsage, TenantInPool, Usage
 from ondot.store.database import Database
 from ondot.store.usage import read_usage
@@ -35,7 +36,12 @@ async def read_usage_page(database: Database, tenant_no: TenantNo) -> UsageView:
     tenant = await database.tenants.get(tenant_no)
     if tenant is None:
         raise NotFound("There is no such tenant.")
+    return await read_usage_of(database, tenant)
+
+
+async def read_usage_of(database: Database, tenant: Tenant) -> UsageView:
     async with database.connection() as connection:
         usage = await read_usage(connection, tenant)
-    lines = tuple(PoolLine(pool, pool.of(tenant_no), pool.fair_slots(tenant_no)) for pool in usage.pools)
+    no = tenant.tenant_no
+    lines = tuple(PoolLine(pool, pool.of(no), pool.fair_slots(no)) for pool in usage.pools)
     return UsageView(usage.now, usage, lines)

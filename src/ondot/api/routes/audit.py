@@ -3,7 +3,7 @@
 import asyncio
 import csv
 import io
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -23,6 +23,7 @@ from ondot.flow.audit_verify import verify_audit
 from ondot.model.access import LOCAL_NAME, Caller, Right
 from ondot.model.errors import InvalidParameters
 from ondot.model.ids import INSTALLATION, TenantNo
+from ondot.model.tenant import Tenant
 from ondot.store.audit import AuditFilter, AuditRow, list_audit
 
 router = APIRouter(tags=["audit"], dependencies=[Depends(only_known_parameters)])
@@ -30,10 +31,12 @@ router = APIRouter(tags=["audit"], dependencies=[Depends(only_known_parameters)]
 EXPORTED_AT_ONCE: Final = 1000
 COLUMNS: Final = (
     *("id", "at", "actor", "action", "subject", "reason", "key_id", "user_id", "address", "request_id"),
-    *("home_tenant_no", "before", "after", "detail"),
+    *("home_tenant", "before", "after", "detail"),
 )
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 """A spreadsheet would run text that begins with one of these."""
+
+Names = Mapping[TenantNo, Tenant]
 
 _verifying: Final = asyncio.Semaphore(1)
 """A verification reads the whole log: one at a time in a process."""
@@ -52,7 +55,7 @@ class AuditOut(BaseModel):
     user_id: UUID | None = Field(description="The user who was signed in.")
     address: str | None = Field(description="Where the request came from.", examples=["192.0.2.7"])
     request_id: str | None = Field(description="`X-Request-Id` of the request.")
-    home_tenant_no: int | None = Field(description="The tenant of an owner who acted for this one.")
+    home_tenant: str | None = Field(description="The tenant of an owner who acted for this one.")
     before: Any = Field(description="The values that changed, as they were. Secrets are masked.")
     after: Any = Field(description="The same values after the change.")
     detail: Any
@@ -148,8 +151,9 @@ async def audit(
     tenant_no = _tenant_of(caller, installation=installation)
     async with services.database.reading(tenant_no) as connection:
         rows = await list_audit(connection, tenant_no, before=parse_cursor(cursor), limit=limit + 1, **wanted.where)
+    names = await services.database.tenants.snapshot()
     return AuditList(
-        items=[audit_out(row) for row in rows[:limit]],
+        items=[audit_out(row, names) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
 
@@ -202,7 +206,8 @@ async def verify(
     return Verification.model_validate(verdict.as_dict())
 
 
-def audit_out(row: AuditRow) -> AuditOut:
+def audit_out(row: AuditRow, tenants: Names) -> AuditOut:
+    home = None if row.home_tenant_no is None else tenants.get(row.home_tenant_no)
     return AuditOut(
         id=row.id,
         at=row.at,
@@ -214,7 +219,7 @@ def audit_out(row: AuditRow) -> AuditOut:
         user_id=row.user_id,
         address=row.address,
         request_id=row.request_id,
-        home_tenant_no=row.home_tenant_no,
+        home_tenant=None if home is None else home.name,
         before=row.before,
         after=row.after,
         detail=row.detail,
@@ -222,31 +227,31 @@ def audit_out(row: AuditRow) -> AuditOut:
 
 
 async def _stream(
-    services: Services, tenant_no: TenantNo, where: AuditFilter, write: Callable[[list[AuditRow], bool], str]
+    services: Services, tenant_no: TenantNo, where: AuditFilter, write: Callable[[list[AuditRow], Names, bool], str]
 ) -> AsyncIterator[str]:
     """A page at a time, each with a connection of its own: a slow reader holds none."""
     before, is_first = None, True
     while True:
         async with services.database.reading(tenant_no) as connection:
             rows = await list_audit(connection, tenant_no, before=before, limit=EXPORTED_AT_ONCE, **where)
-        if text := write(rows, is_first):
+        if text := write(rows, await services.database.tenants.snapshot(), is_first):
             yield text
         if len(rows) < EXPORTED_AT_ONCE or services.stopping.is_set():
             return
         before, is_first = rows[-1].id, False
 
 
-def _json_lines(rows: list[AuditRow], _is_first: bool) -> str:
-    return "".join(audit_out(row).model_dump_json() + "\n" for row in rows)
+def _json_lines(rows: list[AuditRow], names: Names, _is_first: bool) -> str:
+    return "".join(audit_out(row, names).model_dump_json() + "\n" for row in rows)
 
 
-def _csv_lines(rows: list[AuditRow], is_first: bool) -> str:
+def _csv_lines(rows: list[AuditRow], names: Names, is_first: bool) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\r\n")
     if is_first:
         writer.writerow(COLUMNS)
     for row in rows:
-        entry = audit_out(row).model_dump(mode="json")
+        entry = audit_out(row, names).model_dump(mode="json")
         writer.writerow([_csv_cell(entry[column]) for column in COLUMNS])
     return file.getvalue()
 

@@ -23,8 +23,8 @@
   }
 
   /* `text`: the body as JSON text, so that numbers are sent as typed. */
-  async function post(path, text) {
-    const options = { method: "POST", headers: { accept: "application/json" } };
+  async function request(method, path, text) {
+    const options = { method, headers: { accept: "application/json" } };
     if (text) {
       options.body = text;
       options.headers["content-type"] = "application/json";
@@ -35,11 +35,36 @@
     throw new Error(answer.detail || answer.title || `The server returned ${response.status}.`);
   }
 
+  const post = (path, text) => request("POST", path, text);
+  const send = (method, path, body) => request(method, path, body && JSON.stringify(body));
+
+  /* Runs the action of each button that is pressed; the page is loaded again if the action returns true. */
+  function listen(actions) {
+    document.getElementById("main").addEventListener("click", async (event) => {
+      const button = event.target.closest("button[data-act]");
+      if (!button) return;
+      try {
+        if (await actions[button.dataset.act](button.dataset)) window.location.reload();
+      } catch (error) {
+        refuse(error);
+      }
+    });
+  }
+
+  /* A text with commas, as a list. */
+  const list = (text) => text.split(",").map((part) => part.trim()).filter(Boolean);
+
   /* Resolves with the form's fields if the person confirms, else with null. */
   function ask(dialog) {
     const form = dialog.querySelector("form");
     return new Promise((resolve) => {
       dialog.returnValue = "";
+      // Enter would press the first button, which cancels.
+      form.onkeydown = (event) => {
+        if (event.key !== "Enter" || !event.target.matches("input")) return;
+        event.preventDefault();
+        form.requestSubmit(form.querySelector('[value="yes"]'));
+      };
       dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes" ? new FormData(form) : null), { once: true });
       dialog.showModal();
     });
@@ -52,5 +77,5 @@
     return anchor;
   }
 
-  window.ondot = { ask, link, post, refuse, report };
+  window.ondot = { ask, link, list, listen, post, refuse, report, send };
 })();

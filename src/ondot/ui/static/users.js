@@ -2,21 +2,8 @@
 (() => {
   "use strict";
 
-  const { ask, refuse, report } = window.ondot;
-  const main = document.getElementById("main");
+  const { ask, listen, report, send } = window.ondot;
   const API = "/v1/users";
-
-  async function send(method, path, body) {
-    const options = { method, headers: { accept: "application/json" } };
-    if (body) {
-      options.body = JSON.stringify(body);
-      options.headers["content-type"] = "application/json";
-    }
-    const response = await fetch(path, options);
-    const answer = await response.json().catch(() => ({}));
-    if (response.ok) return answer;
-    throw new Error(answer.detail || answer.title || `The server returned ${response.status}.`);
-  }
 
   function show_link(words, answer) {
     const code = document.createElement("code");
@@ -62,13 +49,5 @@
     },
   };
 
-  main.addEventListener("click", async (event) => {
-    const button = event.target.closest("button[data-act]");
-    if (!button) return;
-    try {
-      if (await ACTIONS[button.dataset.act](button.dataset)) window.location.reload();
-    } catch (error) {
-      refuse(error);
-    }
-  });
+  listen(ACTIONS);
 })();
