@@ -1,7 +1,9 @@
 """Signatures of real calls, as the receivers' library sees them: by host, by job, while a secret is rotated."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -251,3 +253,32 @@ async def test_calls_are_signed_with_the_last_known_keys_while_the_database_is_a
     monkeypatch.setattr("ondot.flow.signing.READ_EVERY_S", 0.0)
     await world.database.pool.close()
     assert await signing.keys_for(DEFAULT_TENANT, TARGET, HOST) == keys
+
+
+@proves("T3", "S1")
+async def test_calls_that_start_at_once_read_the_keys_together(
+    world: HandWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kms = open_kms(generate_key())
+    await Signing(Vault(world.database, kms)).keys_for(DEFAULT_TENANT, TARGET, HOST)
+    reads: list[str] = []
+
+    def count(place: str, name: str) -> None:
+        real = getattr(import_module(place), name)
+
+        async def counting(*arguments: Any) -> Any:
+            reads.append(name)
+            return await real(*arguments)
+
+        monkeypatch.setattr(f"{place}.{name}", counting)
+
+    count("ondot.flow.signing", "list_signing_keys")
+    count("ondot.flow.vault", "find_data_keys")
+    signing = Signing(Vault(world.database, kms))
+    calls = [asyncio.create_task(signing.keys_for(DEFAULT_TENANT, TARGET, HOST)) for _ in range(50)]
+    await asyncio.sleep(0)
+    calls[0].cancel()
+    first, *keys = await asyncio.gather(*calls, return_exceptions=True)
+    assert isinstance(first, asyncio.CancelledError)
+    assert all(each == keys[0] and len(each) == 1 for each in keys)  # type: ignore[arg-type]
+    assert reads == ["list_signing_keys", "find_data_keys"]

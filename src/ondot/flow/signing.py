@@ -14,6 +14,7 @@ from datetime import datetime
 from time import monotonic
 from typing import Final
 
+from ondot.flow.shared_reads import SharedReads
 from ondot.flow.vault import NO_KEY, Vault
 from ondot.flow.work import begin
 from ondot.model.errors import Conflict, NoSecretKey, Unavailable
@@ -51,6 +52,7 @@ class Signing:
     def __init__(self, vault: Vault) -> None:
         self._vault = vault
         self._roots: dict[TenantNo, tuple[float, list[_Root]]] = {}
+        self._reads: SharedReads[TenantNo, list[_Root]] = SharedReads()
 
     async def keys_for(self, tenant_no: TenantNo, target: HttpTarget, host: str) -> Sequence[bytes]:
         """The keys that sign a call: the job's own, else those of the host. None without a master key.
@@ -108,7 +110,7 @@ class Signing:
         if kept is not None and monotonic() - kept[0] < READ_EVERY_S:
             return kept[1]
         try:
-            return await self._read(tenant_no)
+            return await self._reads.read(tenant_no, self._read)
         except Unavailable:
             # The database is away for a moment: the keys that were read last are most likely those in force.
             if kept is None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ondot.flow.sealing import DataKey, from_text, new_data_key, to_text, wrapping_context
+from ondot.flow.shared_reads import SharedReads
 from ondot.model.errors import NoSecretKey
 from ondot.model.ids import TenantNo
 from ondot.model.secret import Hidden
@@ -36,6 +37,7 @@ class Vault:
         self.kms: Final = kms
         self._now_s = now_s
         self._keys: OrderedDict[TenantNo, tuple[float, dict[int, DataKey]]] = OrderedDict()
+        self._loads: SharedReads[TenantNo, dict[int, DataKey]] = SharedReads()
 
     async def writing_key(self, tenant_no: TenantNo) -> DataKey:
         """The data key that seals new values, created if the tenant has none. Raises NoSecretKey."""
@@ -67,7 +69,7 @@ class Vault:
         kept = self._keys.get(tenant_no)
         if kept is not None and kept[0] > self._now_s():
             return kept[1]
-        return await self._load(tenant_no)
+        return await self._loads.read(tenant_no, self._load)
 
     async def _load(self, tenant_no: TenantNo) -> dict[int, DataKey]:
         kms = self._needs_kms()
