@@ -166,9 +166,9 @@ class QuotaGuard:
                 "jobs",
                 most,
                 JOBS_AGAIN_S,
-                f"The quota jobs of this tenant is {most:,}, and {min(counted.live, most):,} jobs are live: nothing of"
-                " this request was stored. Delete jobs, wait until some have ended, or ask an owner of the installation"
-                " for more.",
+                f"The quota jobs of this tenant does not allow it (live: {min(counted.live, most):,} of {most:,}):"
+                " nothing of this request was stored. Delete jobs, wait until some have ended, or ask an owner of"
+                " the installation for more.",
             )
         return adding
 
