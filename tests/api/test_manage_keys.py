@@ -218,6 +218,35 @@ async def test_nobody_grants_more_than_they_have(
     assert await keyed.world.count("key") == before + (status == 201)
 
 
+@proves("T1")
+async def test_a_key_that_expires_makes_none_that_outlives_it(keyed: Caller, no_cache: None) -> None:
+    admin = await key_with(keyed.world, Role.ADMIN)
+    short = await create(keyed, admin, role="admin", expires_in="1h")
+    lasting = await create(keyed, admin, role="viewer")
+    await keyed.world.advance(60)
+    before = await keyed.world.count("key")
+    for life in ({}, {"expires_in": "2h"}):
+        refusal = await create(keyed, bearer(short["key"]), 403, **life)
+        assert "your own key expires at" in refusal["detail"]
+    for id_ in (short["id"], lasting["id"]):
+        assert (await keyed.http.post(f"/v1/keys/{id_}/rotate", headers=bearer(short["key"]))).status_code == 403
+    assert await keyed.world.count("key") == before
+    await create(keyed, bearer(short["key"]), expires_in="58m")
+    assert (await keyed.http.delete(f"/v1/keys/{lasting['id']}", headers=bearer(short["key"]))).status_code == 200
+
+    leaked = await create(keyed, admin, role="admin")
+    await keyed.http.post(f"/v1/keys/{leaked['id']}/rotate", json={"overlap": "1h"}, headers=admin)
+    await create(keyed, bearer(leaked["key"]), 403)
+
+
+@proves("T1")
+async def test_an_owner_that_expires_makes_no_lasting_key_for_another_tenant(keyed: Caller) -> None:
+    await keyed.world.add_tenant("acme", pools=["default"])
+    owner = await key_with(keyed.world, Role.OWNER, expires_in_s=3600.0) | {"ondot-tenant": "acme"}
+    await create(keyed, owner, 403, role="admin")
+    await create(keyed, owner, role="admin", expires_in="30m")
+
+
 @pytest.mark.parametrize("action", ["rotate", "revoke"])
 @proves("T1")
 async def test_a_key_with_more_rights_is_neither_rotated_nor_revoked(keyed: Caller, action: str) -> None:

@@ -20,7 +20,7 @@ from ondot.model.keys import new_key
 from ondot.store.audit import By, record_change
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.keys import KeyRow, KeyState, add_key, lock_key, lock_owner_keys, replace_key, revoke_key
+from ondot.store.keys import KeyRow, KeyState, add_key, get_key, lock_key, lock_owner_keys, replace_key, revoke_key
 
 DEFAULT_OVERLAP_S: Final = 24 * 3600.0
 
@@ -81,6 +81,7 @@ async def create_key(
             expires_in_s=wanted.expires_in_s,
             created_by=by.actor,
         )
+        await _check_life(work.connection, caller, row)
         await record_change(work.connection, caller.tenant_no, by, "key.create", id_, _recorded(row))
         await store_response(work, idempotency, render(row, None))
     return render(row, key)
@@ -121,6 +122,7 @@ async def rotate_key(
             expires_in_s=lived_s,
             created_by=by.actor,
         )
+        await _check_life(work.connection, caller, row)
         await replace_key(work.connection, caller.tenant_no, id_, new_id, overlap_s)
         changes = {"name": old.name, "new_key": str(new_id), "overlap_s": overlap_s}
         await record_change(work.connection, caller.tenant_no, by, "key.rotate", id_, changes)
@@ -169,6 +171,20 @@ def _check_grant(
     else:
         why = f"Your key is limited to the pools {', '.join(sorted(caller.pools or ()))}: name only these."
     raise Forbidden(f"Nobody grants or changes a key with more than they have. {why}")
+
+
+async def _check_life(connection: Connection, caller: Caller, new: KeyRow) -> None:
+    """A key that expires makes none that outlives it, else it would never end: also not one that was rotated because
+    it leaked, during its overlap. Read here, because a cached caller may be half a second old."""
+    if caller.key_id is None:
+        return
+    own = await get_key(connection, caller.home_tenant_no or caller.tenant_no, caller.key_id)
+    ends_at = None if own is None else own.expires_at
+    if ends_at is not None and (new.expires_at is None or new.expires_at > ends_at):
+        raise Forbidden(
+            f"Nobody grants more than they have, and your own key expires at {ends_at:%Y-%m-%dT%H:%M:%SZ}: the new one"
+            " would outlive it. Choose a shorter `expires_in`, or use a key that lives longer."
+        )
 
 
 def _check_scopes(wanted: WantedKey) -> None:
