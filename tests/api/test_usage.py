@@ -1,7 +1,12 @@
 """`GET /v1/tenants/{name}/usage`: a tenant sees its own figures and totals, an owner sees everyone."""
 
+import pytest
+
 from ondot.model.access import Role
+from ondot.model.errors import WrongPassword
 from ondot.model.ids import TenantNo
+from ondot.people.sign_in import SignIn, Visitor
+from ondot.store.connection import Connection
 from tests.api.conftest import Caller, key_of
 from tests.flow.test_quotas import set_quotas
 from tests.proves import proves
@@ -71,3 +76,29 @@ async def test_a_pool_that_a_tenant_may_not_name_is_not_shown(keyed: Caller) -> 
     assert [pool["name"] for pool in found["pools"]] == ["default"]
     first = (await keyed.http.get("/v1/tenants/default/usage", headers=owner)).json()
     assert [pool["name"] for pool in first["pools"]] == ["default", "gpu"]
+
+
+@proves("T1")
+async def test_the_name_of_another_tenant_costs_as_many_statements_as_an_unknown_one(
+    keyed: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = keyed.world
+    acme = await load(world)
+    admin = await key_of(world, acme, Role.ADMIN)
+    tenants = world.database.tenants
+    monkeypatch.setattr("ondot.store.tenants.CACHED_S", 3600.0)
+    await tenants.snapshot()
+    refresh, read = tenants.refresh, []
+
+    async def count(connection: Connection) -> None:
+        read.append(connection)
+        await refresh(connection)
+
+    monkeypatch.setattr(tenants, "refresh", count)
+    for name in ("verysecret", "nosuchthing"):
+        assert (await keyed.http.get(f"/v1/tenants/{name}/usage", headers=admin)).status_code == 404
+    sign_in = SignIn(world.database)
+    for name in ("verysecret", "nosuchthing"):
+        with pytest.raises(WrongPassword):
+            await sign_in.with_password(name, "ada@example.com", "wrong but long enough", Visitor("203.0.113.1", ""))
+    assert read == []

@@ -78,6 +78,17 @@ async def test_five_failures_slow_down_and_the_wait_ends(place: Place, email: st
 
 
 @proves("T1")
+async def test_a_tenant_that_is_named_and_one_that_is_left_out_share_one_count(place: Place) -> None:
+    await add(place.database)
+    for number in range(FREE_FAILURES):
+        tenant = ("", "default")[number % 2]
+        await place.browser(address=f"203.0.113.{number}").sign_in(password="wrong but long enough", tenant=tenant)
+    for tenant in ("", "default"):
+        answer = await place.browser(address="203.0.113.99").sign_in(tenant=tenant)
+        assert answer.status_code == 429
+
+
+@proves("T1")
 async def test_failures_from_one_address_slow_it_down_over_all_accounts(place: Place) -> None:
     await add(place.database)
     for number in range(FREE_FAILURES):

@@ -9,7 +9,7 @@ from ondot.store.usage import read_usage
 
 async def read_tenant_usage(database: Database, caller: Caller, name: str) -> Usage:
     """Raises `NotFound` for another tenant than the caller's, unless the caller is an owner."""
-    tenant = await database.tenants.by_name(name)
+    tenant = await database.tenants.by_name(name, by_stranger=not caller.is_owner)
     if tenant is None or (tenant.tenant_no != caller.tenant_no and not caller.is_owner):
         raise unknown_tenant(name)
     async with database.connection() as connection:

@@ -84,7 +84,8 @@ class SignIn:
         address = parse_email(email) or ""
         async with self._database.connection() as connection:
             user, stored = await find_by_email(connection, tenant_no, address)
-        account = _subject("account", tenant, address)
+        # By number: the first tenant has a name and may be left out, which would be two counts for one account.
+        account = _subject("account", tenant if tenant_no == NO_TENANT else str(tenant_no), address)
         await self._count_try(account, visitor, is_known=user is not None and user.known_network == visitor.network)
         is_right = await self.passwords.verify(stored, password)
         if not is_right or user is None or not user.is_active:
@@ -173,7 +174,7 @@ class SignIn:
     async def _tenant_no(self, name: str) -> TenantNo:
         if not name:
             return DEFAULT_TENANT
-        tenant = await self._database.tenants.by_name(name)
+        tenant = await self._database.tenants.by_name(name, by_stranger=True)
         return NO_TENANT if tenant is None else tenant.tenant_no
 
     async def _count_try(self, account: bytes, visitor: Visitor, *, is_known: bool = False) -> None:

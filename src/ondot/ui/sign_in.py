@@ -215,9 +215,9 @@ class SignInPages:
         try:
             session = await self._needed(request)
             name = (await read_form(request)).get("tenant", "").strip()
-            tenant = await self.database.tenants.by_name(name)
             if session.caller.role is not Role.OWNER:
                 raise Forbidden("Only an owner acts for other tenants.")
+            tenant = await self.database.tenants.by_name(name)
             if tenant is None:
                 raise NotFound(f"There is no tenant {name[:100]!r}.")
             assert session.caller.user_id is not None
