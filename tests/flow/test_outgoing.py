@@ -88,6 +88,19 @@ async def test_postgresql_is_refused_to_other_tenants_in_every_notation(world: W
 
 
 @proves("T3", "P12")
+async def test_a_tenant_without_private_networks_does_not_find_out_where_postgresql_is(
+    world: World, http: HttpCaller
+) -> None:
+    acme = await add_tenant(world)
+    [(_, port)] = set(hosts_in(world.url))
+    messages = set()
+    for each in (port, 9):
+        target = HttpTarget(url=f"http://127.0.0.1:{each}/")
+        messages.add(failure_of(await http.call(target, a_call(tenant_no=acme)), "private_address").error.message)
+    assert len(messages) == 1, messages
+
+
+@proves("T3", "P12")
 async def test_the_api_on_any_node_is_refused_to_other_tenants(
     world: World, http: HttpCaller, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,11 +142,12 @@ class Reach:
             return NEVER
         if self.never.has_address(address):
             return DENIED
+        if not (self.any_private or is_public(address) or Places(networks=self.networks).has_address(address)):
+            return f"is not an address of the public internet, and those are refused. {self.advice}"
+        # Last: who may not call a network must not find out where in it the API and PostgreSQL are.
         if port is not None and self.own and endpoint(address, port) in self.own:
             return f"with port {port} is ondot's own or its database's, which a tenant's jobs never call. Call another."
-        if self.any_private or is_public(address) or Places(networks=self.networks).has_address(address):
-            return None
-        return f"is not an address of the public internet, and those are refused. {self.advice}"
+        return None
 
     def why_not_host(self, host: str, address: Address | None) -> str | None:
         """Why this host is refused by the tenant's lists. `address` None: it is a name that is not resolved yet."""
