@@ -1,19 +1,22 @@
 """Quotas of a tenant, checked when it sends something: live jobs, payloads, creates by rate."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 
+from ondot.api.quotas import QuotaGuard
 from ondot.flow.job_counts import JobCounts
 from ondot.model.access import Role
 from ondot.model.gates import Rate
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.tenant import Quotas
 from ondot.store.quotas import take_tokens
 from tests.api.conftest import Caller, caller_of, key_of
 from tests.proves import proves
-from tests.world import World
+from tests.world import World, job
 
 ACME = {"ondot-tenant": "acme"}
 
@@ -197,3 +200,15 @@ async def test_a_tenant_without_quotas_costs_no_statement(owned: Caller) -> None
     assert answer.status_code == 201
     assert (await send(owned, 5)).status_code == 201
     assert (await owned.world.count("quota_token"), await owned.world.count("job_count")) == (0, 0)
+
+
+@proves("T2")
+async def test_nothing_is_kept_for_a_quota_of_jobs_that_was_removed(world: World) -> None:
+    acme = await world.add_tenant("acme")
+    guard, limited = QuotaGuard(world.database), await world.database.tenants.get(acme)
+    assert limited is not None
+    by_rate = Quotas(creates=Rate(limit=1000, per_s=1.0, burst=1000))
+    for one in (Quotas(jobs=1000), by_rate, by_rate):
+        async with guard.room_for_jobs(replace(limited, quotas=one), [job()], None):
+            pass
+    assert len(guard._counts[acme].accepted) == 1

@@ -148,6 +148,8 @@ async def test_an_owner_acts_for_any_tenant_by_name_and_nobody_else_does(keyed: 
     for name in ("default", "acme", "nobody", ""):
         refused = await keyed.http.get(path, headers={**admin, "ondot-tenant": name})
         assert (refused.status_code, refused.json()["type"]) == (403, "urn:ondot:problem:forbidden")
+    twice = [*owner.items(), ("ondot-tenant", "acme"), ("ondot-tenant", "default")]
+    assert (await keyed.http.get(path, headers=twice)).status_code == 400, "a proxy may look at the other one"
     unknown = await keyed.http.get(path, headers={**owner, "ondot-tenant": "nobody"})
     assert (unknown.status_code, "nobody" in unknown.json()["detail"]) == (404, True)
     async with world.database.connection() as connection:

@@ -76,16 +76,20 @@ class Auth:
         tenant = await self._tenants.get(caller.tenant_no)
         if tenant is None or tenant.state is TenantState.DELETED:
             raise Unauthorized("The tenant of this key is deleted. Use a key of another tenant.")
-        name = request.headers.get(TENANT_HEADER)
-        return caller if name is None else await self._act_for(caller, name)
+        names = request.headers.getlist(TENANT_HEADER)
+        return caller if not names else await self._act_for(caller, names)
 
-    async def _act_for(self, caller: Caller, name: str) -> Caller:
+    async def _act_for(self, caller: Caller, names: list[str]) -> Caller:
         """The caller, on behalf of a tenant; its own stays on record."""
         if not caller.is_owner:
             raise Forbidden(
                 f"Only an owner of the installation may send {TENANT_HEADER!r}. Leave it out: a key acts for its own"
                 " tenant."
             )
+        if len(names) > 1:
+            # A proxy may look at one of them, and ondot at another.
+            raise InvalidRequest(f"The request has several {TENANT_HEADER!r} headers. Send one.")
+        [name] = names
         tenant = await self._tenants.by_name(name)
         if tenant is None:
             raise NotFound(f"There is no tenant {name[:64]!r}. List them with `ondot tenant list`.")

@@ -101,7 +101,8 @@ class QuotaGuard:
             if not await self._is_repeated(tenant.tenant_no, idempotency):
                 raise
             is_known, adding = True, 0
-        counted = self._counts.get(tenant.tenant_no)
+        # None without a quota of jobs: what is accepted would be kept and never counted.
+        counted = None if tenant.quotas.jobs is None else self._counts.get(tenant.tenant_no)
         if counted is not None:
             counted.under_way += adding
         made: list[object] = []
