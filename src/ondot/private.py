@@ -1,4 +1,4 @@
-"""Private directories: no other account can replace them or write into them (P12).
+"""Private directories and files: no other account can replace them or write into them (P12).
 
 ondot, perhaps as root, writes into its home. If another account could write there, or rename a directory on the path to
 it, a symbolic link could direct those writes to any file of the machine. So every directory on the path is checked,
@@ -12,6 +12,7 @@ import os
 import pwd
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -46,6 +47,23 @@ def check_private(home: Path) -> None:
 def open_private(path: Path, flags: int, mode: int) -> int:
     """Open a private file for writing. A symbolic link is not followed: it raises an OSError (ELOOP)."""
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+
+
+def create_private(path: Path, line: str) -> None:
+    """Create a file that this account alone can read, unless it exists. Atomic: a crash leaves the whole line or none,
+    and of two that create it at once the first one's stays."""
+    fresh = path.with_name(f".{path.name}-{os.getpid()}")
+    fresh.unlink(missing_ok=True)
+    descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(f"{line}\n")
+            file.flush()
+            os.fsync(descriptor)
+        with suppress(FileExistsError):
+            os.link(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _way_to(home: Path) -> Iterator[Path]:

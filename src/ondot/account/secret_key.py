@@ -8,12 +8,11 @@ import os
 import secrets
 import stat
 from base64 import b64encode
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from ondot.model.errors import Misconfigured
-from ondot.private import check_private, open_private
+from ondot.private import check_private, create_private
 
 NAME: Final = "secret-key"
 KEY_BYTES: Final = 32
@@ -26,7 +25,7 @@ def keep_secret_key(home: Path) -> str:
     try:
         check_private(home)
         if not path.exists():
-            _write(path)
+            create_private(path, b64encode(secrets.token_bytes(KEY_BYTES)).decode())
         return _read(path)
     except OSError as error:
         raise Misconfigured(
@@ -52,19 +51,3 @@ def _read(path: Path) -> str:
                 f"{path} is not a private file of this account: run `chmod 600 {path}` and `chown` it to this account."
             )
         return file.read(MOST_BYTES).strip()
-
-
-def _write(path: Path) -> None:
-    """Atomic: a crash leaves the whole key or none, and of two that start at once the first one's key stays."""
-    fresh = path.with_name(f".{NAME}-{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{b64encode(secrets.token_bytes(KEY_BYTES)).decode()}\n")
-            file.flush()
-            os.fsync(descriptor)
-        with suppress(FileExistsError):
-            os.link(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from ondot.account.sockets import OwnerUnknown, find_listener
 from ondot.model.errors import Misconfigured
-from ondot.private import check_private, open_private
+from ondot.private import check_private, create_private
 
 NAME: Final = "token"
 PREFIX: Final = "ondot_token_"
@@ -30,7 +30,7 @@ def keep_token(home: Path) -> str:
         _make_directory(home)
         check_private(home)
         if (token := _read(path, os.geteuid())) is None:
-            _write(path)
+            create_private(path, f"{PREFIX}{secrets.token_urlsafe(32)}")
             token = _read(path, os.geteuid())
     except OSError as error:
         raise Misconfigured(
@@ -86,19 +86,3 @@ def _read(path: Path, owner: int) -> str | None:
         private = stat.S_ISREG(found.st_mode) and found.st_uid == owner and not found.st_mode & 0o077
         token = file.read(200).strip() if private else ""
     return token if token.startswith(PREFIX) and len(token) > len(PREFIX) + 30 else None
-
-
-def _write(path: Path) -> None:
-    """Atomic. If two servers start at the same time, the first one's token stays."""
-    fresh = path.with_name(f".{NAME}-{os.getpid()}")
-    fresh.unlink(missing_ok=True)
-    descriptor = open_private(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "w") as file:
-            file.write(f"{PREFIX}{secrets.token_urlsafe(32)}\n")
-            file.flush()
-            os.fsync(descriptor)
-        with suppress(FileExistsError):
-            os.link(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
