@@ -5,9 +5,9 @@ import re
 import pytest
 
 from ondot.model.access import Role
-from ondot.model.ids import DEFAULT_TENANT, NodeId
+from ondot.model.ids import DEFAULT_TENANT, NodeId, TenantNo
 from ondot.store.nodes import beat_node, take_partitions
-from ondot.store.workers import beat_worker
+from ondot.store.workers import beat_worker, set_worker_tenants
 from tests.api.conftest import key_of
 from tests.proves import proves
 from tests.ui.serving import events, served
@@ -56,6 +56,19 @@ async def test_a_tenant_sees_no_schedulers_and_no_counts_of_others_on_its_pages(
         assert [tile(first, name) for name in ("Slots busy", "Workers", "Schedulers")] == ["7 of 200", "2", "1"]
         admin = (await page.client.get("/fleet", headers=await key_of(world, 1, Role.ADMIN))).text
         assert not re.findall("plans-here|7 of 100", admin)
+
+
+@proves("T1", "O5")
+async def test_an_owner_sees_which_tenants_a_worker_serves(world: World) -> None:
+    acme = await fill(world)
+    worker = await world.worker()
+    async with world.database.connection() as connection:
+        await set_worker_tenants(connection, worker.id, [TenantNo(DEFAULT_TENANT), TenantNo(acme)])
+    name = (await world.database.tenants.snapshot())[DEFAULT_TENANT].name
+    async with served(world.database, auth="on") as page:
+        own, owner = await key_of(world, acme, Role.ADMIN), await key_of(world, 1, Role.OWNER)
+        assert (await page.client.get("/fleet", headers=owner)).text.count(f"for acme, {name}") == 1
+        assert "for acme" not in (await page.client.get("/fleet", headers=own)).text
 
 
 @pytest.mark.parametrize("path", ["/ui/live", "/ui/live/fleet"])

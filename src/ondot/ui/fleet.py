@@ -5,7 +5,7 @@ workers, those that need attention come first. Beside other tenants only an owne
 schedulers and no counts of what runs, as in `GET /v1/workers` and `GET /v1/pools` (T1).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count, product
@@ -94,7 +94,8 @@ class FleetNodes:
 
 @dataclass(frozen=True, slots=True)
 class WorkerLine:
-    """`running`: None if it counts the work of other tenants too."""
+    """`running`: None if it counts the work of other tenants too. `tenants`: that it serves; None: all, or there is
+    one."""
 
     id: UUID
     name: str
@@ -104,6 +105,7 @@ class WorkerLine:
     stalled_at: datetime | None
     stalled_in: str | None
     pools: str
+    tenants: str | None
     running: int | None
     slots: int
     started_at: datetime
@@ -162,9 +164,10 @@ async def read_fleet(database: Database, tenant_no: TenantNo, *, is_whole: bool)
         pools = await list_pools(connection, tenant_no)
         held = await read_held_back(connection, database.specs, tenant_no, lines=1)
     heartbeat_s = database.settings.heartbeat_s
+    names = await _tenant_names(database) if is_whole else {}
     sections: dict[str, FleetSection] = {
         "fleet_health": _health(nodes, workers, pools, held, heartbeat_s, is_whole=is_whole),
-        "fleet_workers": _workers(workers, heartbeat_s, is_whole=is_whole),
+        "fleet_workers": _workers(workers, names, heartbeat_s, is_whole=is_whole),
         "fleet_pools": _pools(pools, is_held=nodes.held_at is not None, is_whole=is_whole),
     }
     return FleetView(nodes.now, sections | {"fleet_nodes": _nodes(nodes)} if is_whole else sections)
@@ -271,7 +274,16 @@ def _letters() -> Iterator[str]:
         yield from ("".join(letters) for letters in product(ascii_uppercase, repeat=length))
 
 
-def _workers(workers: list[WorkerRow], heartbeat_s: float, *, is_whole: bool) -> FleetWorkers:
+async def _tenant_names(database: Database) -> dict[TenantNo, str]:
+    """By number; empty if there is only one."""
+    tenants = await database.tenants.snapshot()
+    names = {no: tenant.name for no, tenant in tenants.items() if tenant.exists}
+    return names if len(names) > 1 else {}
+
+
+def _workers(
+    workers: list[WorkerRow], names: Mapping[TenantNo, str], heartbeat_s: float, *, is_whole: bool
+) -> FleetWorkers:
     lines = [
         WorkerLine(
             row.id,
@@ -282,6 +294,9 @@ def _workers(workers: list[WorkerRow], heartbeat_s: float, *, is_whole: bool) ->
             row.stalled_at,
             row.stalled_in,
             ", ".join(row.pools),
+            None
+            if row.tenant_nos is None or not names
+            else ", ".join(sorted(names[no] for no in row.tenant_nos if no in names)) or "deleted tenants",
             row.running if is_whole else None,
             row.slots,
             row.started_at,
