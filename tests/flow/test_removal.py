@@ -1,14 +1,25 @@
 """A deleted tenant: its work ends, outcomes are refused, and no table keeps a row of it."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
+
+import pytest
 
 from ondot.flow.backfill import Backfill, start_backfill
+from ondot.flow.complete import Done
+from ondot.flow.output import Outputs, open_result
 from ondot.flow.removal import STOPPED_AFTER_S, Removal
 from ondot.flow.tenants import delete_tenant
+from ondot.model.completion import decide
+from ondot.model.errors import Unavailable
 from ondot.model.gates import Limits, Rate
-from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, TenantNo
+from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, ExecutionId, TenantNo
 from ondot.model.job import Unique
 from ondot.model.keys import new_key
+from ondot.model.outcome import Succeeded
+from ondot.objects import open_objects
+from ondot.ports.objects import Objects
 from ondot.store.audit import By, list_audit
 from ondot.store.keys import add_key
 from ondot.store.tenants import find_tenant
@@ -33,8 +44,8 @@ async def rows_of(world: World, tenant_no: int) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-async def remove(world: World) -> None:
-    removal = Removal(world.database)
+async def remove(world: World, objects: Objects | None = None) -> None:
+    removal = Removal(world.database, objects)
     for _ in range(100):
         if not await removal.one_pass():
             break
@@ -111,6 +122,46 @@ async def test_running_work_of_a_deleted_tenant_is_cancelled_and_its_outcome_ref
     written = await worker.complete(running)
     assert written == [] or all(entry.state is None for entry in written)
     assert await rows_of(world, acme) == {}
+
+
+class Away:
+    """Storage that does not delete."""
+
+    def __init__(self, objects: Objects) -> None:
+        self.place, self.put, self.get = objects.place, objects.put, objects.get
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        raise Unavailable("The storage does not answer.")
+
+
+@proves("T2", "E14")
+async def test_objects_of_a_deleted_tenant_go_before_the_rows_that_name_them(world: World, tmp_path: Path) -> None:
+    settings = world.database.settings
+    world.database.settings = settings.model_copy(update={"home": tmp_path, "inline_bytes": 2048})
+    objects = open_objects(world.database.settings)
+    acme, other = await world.add_tenant("acme"), await world.add_tenant("other")
+    worker, large = await world.worker(), f'"{"x" * 5000}"'
+    kept: dict[TenantNo, ExecutionId] = {}
+    for tenant_no in (acme, other):
+        await world.submit(job(), tenant_no)
+        [assignment] = await worker.lease()
+        assert assignment.spec is not None
+        completion = decide(assignment.leased, assignment.spec, Succeeded(large), lambda: 0.0)
+        completion = await Outputs(objects, world.database).keep(assignment.leased, completion)
+        await worker.completer.write([Done(completion, assignment.lease_id)])
+        kept[tenant_no] = assignment.leased.id
+    [key] = [row["key"] for row in await world.fetch("SELECT key FROM ondot.object WHERE tenant_no = $1", acme)]
+    assert await objects.get(key) is not None
+
+    await delete_tenant(world.database, "acme", home_no=DEFAULT_TENANT)
+    with pytest.raises(Unavailable):
+        await remove(world, Away(objects))
+    assert await world.value("SELECT count(*) FROM ondot.object WHERE tenant_no = $1", acme) == 1
+    await remove(world, objects)
+    assert await objects.get(key) is None
+    assert await rows_of(world, acme) == {}
+    stored = await open_result(world.database, objects, other, kept[other])
+    assert b"".join([chunk async for chunk in stored.chunks]).decode() == large
 
 
 @proves("T2")
