@@ -33,6 +33,11 @@ async def test_a_tenant_lives_from_create_to_delete_on_the_command_line(world: W
         twice = await run(page, key, "tenant", "create", "acme")
         assert twice.code == 4
         assert (await run(page, key, "tenant", "get", "nobody")).code == 3
+        await run(page, key, "tenant", "update", "acme", "--concurrent", "5000")
+        card = " ".join((await run(page, key, "tenant", "get", "acme")).out.split())
+        assert "quota concurrent 5,000, 0 running quota creates 10 in 1 s" in card, card
+        assert "state ACTIVE weight 3 pools default" in card
+        assert "waiting 0" in card
         suspended = await run(page, key, "tenant", "suspend", "acme")
         assert "Suspended acme" in suspended.out
         refused = await run(page, key, "--tenant", "acme", "job", "create", "--function", "f", "--every", "1h")
@@ -41,11 +46,13 @@ async def test_a_tenant_lives_from_create_to_delete_on_the_command_line(world: W
         created = await run(page, key, "job", "create", "--function", "f", "--every", "1h", tenant="acme")
         assert created.code == 0, created.err
         dry = await run(page, key, "tenant", "delete", "acme", "--dry-run")
-        assert "Would delete acme: 1 jobs" in dry.out
+        assert "Would delete acme: 1 job, 0 executions, 0 dead letters" in " ".join(dry.out.split())
         unsure = await run(page, key, "tenant", "delete", "acme")
         assert (unsure.code, "--yes" in unsure.err) == (2, True)
         deleted = await run(page, key, "tenant", "delete", "acme", "--yes")
         assert (deleted.code, "Deleted acme" in deleted.out) == (0, True)
+        shown = " ".join((await run(page, key, "tenant", "get", "acme")).out.split())
+        assert "state DELETED removal 0 rows removed" in shown
         gone = await run(page, key, "tenant", "list", "--deleted", "-o", "json")
         assert [item["state"] for item in json.loads(gone.out)["items"]] == ["DELETED"]
 

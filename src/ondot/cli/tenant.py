@@ -111,8 +111,14 @@ def list_(
 
 @app.command()
 def get(name: TenantName, output: Output = Format.TABLE) -> None:
-    """Show a tenant; of a deleted one, how far its rows are removed."""
-    _show(ask(lambda client: client.get_tenant(name)), output)
+    """Show a tenant: its pools and its quotas with what it uses; of a deleted one, how far its rows are removed."""
+    tenant = ask(lambda client: client.get_tenant(name))
+    if output is not Format.TABLE:
+        return show_document(tenant, output)
+    usage = None if tenant["state"] == "DELETED" else ask(lambda client: client.get_usage(name))
+    from ondot.cli.tenant_views import tenant_card
+
+    return show(tenant_card(tenant, usage, datetime.now(UTC)))
 
 
 @app.command()
@@ -234,9 +240,12 @@ def _quota(name: str, written: str) -> int | str | None:
 
 
 def _in_words(counts: Json) -> str:
-    return ", ".join(
-        f"{'many' if count is None else f'{count:,}'} {kind.replace('_', ' ')}" for kind, count in counts.items()
-    )
+    return ", ".join(_count_in_words(kind.replace("_", " "), count) for kind, count in counts.items())
+
+
+def _count_in_words(kind: str, count: int | None) -> str:
+    kind = "ended executions" if kind == "history" else kind
+    return f"many {kind}" if count is None else f"{count:,} {kind.removesuffix('s') if count == 1 else kind}"
 
 
 def _show(tenant: Json, output: Format) -> None:

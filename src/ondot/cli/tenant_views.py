@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ondot.cli.output import cell, state_cell, table
+from ondot.cli.output import card, cell, state_cell, table, time_line
 from ondot.cli.views import rate_in_words
 
 if TYPE_CHECKING:
@@ -25,6 +25,34 @@ def tenant_table(tenants: Iterable[Json], _now: datetime) -> "Table":
             cell(*quotas_in_words(tenant["quotas"])) if tenant["quotas"] else "none",
         )
     return drawn
+
+
+def tenant_card(tenant: Json, usage: Json | None, now: datetime) -> "Table":
+    """`usage`: None of a deleted tenant."""
+    quotas, targets, removal = tenant["quotas"], tenant["targets"], tenant["removal"]
+    return card(
+        [
+            ("tenant", tenant["name"]),
+            ("state", state_cell(tenant["state"])),
+            ("removal", None if removal is None else removal_in_words(removal)),
+            ("weight", f"{tenant['weight']:g}"),
+            ("pools", ", ".join(tenant["pools"])),
+            *((f"quota {name}", _quota_in_words(name, quota, usage)) for name, quota in quotas.items()),
+            ("quotas", None if quotas else "none"),
+            ("running", None if usage is None or "concurrent" in quotas else f"{usage['running']:,}"),
+            ("waiting", None if usage is None else f"{sum(pool['waiting'] for pool in usage['pools']):,}"),
+            *((f"targets {name.replace('_', ' ')}", ", ".join(hosts) or None) for name, hosts in targets.items()),
+            ("created", time_line(tenant["created_at"], now)),
+            ("deleted", time_line(tenant["deleted_at"], now)),
+        ]
+    )
+
+
+def _quota_in_words(name: str, quota: int | Json, usage: Json | None) -> str | None:
+    if isinstance(quota, dict):
+        used_up = usage is not None and name == "starts" and usage["next_start_at"] is not None
+        return f"{rate_in_words(quota)}{', used up' if used_up else ''}"
+    return f"{quota:,}, {usage['running']:,} running" if name == "concurrent" and usage is not None else f"{quota:,}"
 
 
 def quotas_in_words(quotas: Json) -> list[str]:
