@@ -43,7 +43,7 @@ STOPPED_AFTER_S: Final = 5.0
 """Workers look for cancels each second; a handler that goes on after this is ended by its worker, without a record."""
 EXECUTIONS_A_STATEMENT: Final = 500
 PAGES_A_STATEMENT: Final = 512
-"""4 MB: some milliseconds where nothing is found."""
+"""4 MB: some milliseconds where nothing is found; at most 12,544 rows of history, about a second on a busy machine."""
 PASS_S: Final = 1.0
 OBJECTS: Final = "object_"
 
