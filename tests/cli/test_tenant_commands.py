@@ -51,8 +51,8 @@ async def test_a_tenant_lives_from_create_to_delete_on_the_command_line(world: W
         assert (unsure.code, "--yes" in unsure.err) == (2, True)
         deleted = await run(page, key, "tenant", "delete", "acme", "--yes")
         assert (deleted.code, "Deleted acme" in deleted.out) == (0, True)
-        shown = " ".join((await run(page, key, "tenant", "get", "acme")).out.split())
-        assert "state DELETED removal 0 rows removed" in shown
+        deleted_card = " ".join((await run(page, key, "tenant", "get", "acme")).out.split())
+        assert "state DELETED removal 0 rows removed" in deleted_card
         gone = await run(page, key, "tenant", "list", "--deleted", "-o", "json")
         assert [item["state"] for item in json.loads(gone.out)["items"]] == ["DELETED"]
 
