@@ -117,6 +117,8 @@ BLOCKS: Final = {
     "save_progress": "fenced by worker and attempt",
     "find_checkpoint": "of an execution that this worker leased",
     # The sealer serves every tenant. An entry's tenant is part of its digest, so that one of another tenant never fits.
+    "count_jobs": "a metric of the installation",
+    "count_dead_letters": "a metric of the installation, and the doctor",
     "list_open_entries": "the sealer",
     "read_entries": "entries that a seal lists; their tenant is part of what is hashed",
     "read_heads": "the sealer: tenants that it names",
@@ -134,6 +136,8 @@ BLOCKS: Final = {
 FILTERED_AROUND: Final = {
     "latest_executions": "the newest of all tenants, a bounded number, of which the tenant's are kept",
     "recent_states": "the newest of all tenants, a bounded number, of which the tenant's are counted",
+    "latest_among_tenants": "as latest_executions, of more rows",
+    "states_among_tenants": "as recent_states, of more rows",
     "coming_fires": "steps over the lines of all tenants, of which the tenant's are kept",
     "held_back": "steps over the lines of all tenants, of which the tenant's are kept",
     "cancel_running_of_tenant": "rows that were found for the tenant",

@@ -2,6 +2,8 @@
 
 from typing import TypeVar
 
+import pytest
+
 from ondot.flow.change.change import pause
 from ondot.model.execution import State
 from ondot.model.gates import Limits
@@ -244,3 +246,28 @@ async def test_two_readings_of_an_idle_ondot_show_the_same(world: World) -> None
 async def skips_on_record(world: World) -> list[int]:
     async with world.database.connection() as connection:
         return [row["count"] for row in await connection.fetch("SELECT count FROM ondot.skipped")]
+
+
+@proves("T2", "O5")
+@pytest.mark.parametrize(("looked_at", "shown"), [(50, ["bad"]), (500, ["bad", "good"])])
+async def test_a_flood_of_one_tenant_does_not_empty_the_page_of_another(
+    world: World, monkeypatch: pytest.MonkeyPatch, looked_at: int, shown: list[str]
+) -> None:
+    monkeypatch.setattr("ondot.store.overview.CEILING", 20)
+    monkeypatch.setattr("ondot.store.overview.LOOKED_AT", 20)
+    monkeypatch.setattr("ondot.store.overview.LOOKED_AT_AMONG_TENANTS", looked_at)
+    worker = await world.worker()
+    await world.submit(job("good"))
+    await worker.complete_all(await worker.lease())
+    await world.submit(job("bad", retry=Retry(max_retries=0)))
+    [bad] = await worker.lease()
+    await worker.complete(bad, failed("broken"))
+    await world.advance(1)
+    await world.submit_all([job("noise") for _ in range(100)], await world.add_tenant("busy"))
+    while found := await worker.lease():
+        await worker.complete_all(found)
+    overview = await overview_of(world)
+    assert sorted(row.name for row in section(overview, Latest).rows) == shown
+    numbers = section(overview, Numbers)
+    assert (numbers.failed, numbers.succeeded) == (1, int("good" in shown))
+    assert numbers.window == ("latest 50 executions" if looked_at == 50 else "last 10 minutes")

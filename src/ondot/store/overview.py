@@ -26,6 +26,8 @@ CEILING = 10_000
 """Counts stop here."""
 LOOKED_AT = 2_000
 """Number of newest rows that are searched for the latest executions of a tenant."""
+LOOKED_AT_AMONG_TENANTS = 20_000
+"""The same, if a tenant's executions may be hidden behind the newest of others."""
 LATELY = timedelta(days=8)
 """The first page shows no execution that was created before."""
 LINES_LOOKED_AT = 1_000
@@ -147,10 +149,10 @@ class PausedRow:
 
 @dataclass(frozen=True, slots=True)
 class RecentStates:
-    """Recent executions by state. `is_cut`: there were more than were counted."""
+    """Recent executions by state. `among`: only the latest were looked at, so many of all tenants; None: all were."""
 
     counts: dict[str, int]
-    is_cut: bool
+    among: int | None
 
 
 async def read_queue_depth(connection: Connection, ceiling: int = CEILING) -> list[Depth]:
@@ -227,11 +229,17 @@ async def list_coming_fires(
     return [ComingFire(*row.values()) for row in rows]
 
 
-async def list_latest_executions(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[LatestRow]:
+async def list_latest_executions(
+    connection: Connection, tenant_no: TenantNo, limit: int, *, is_one_of_several: bool = False
+) -> Sequence[LatestRow]:
+    """`is_one_of_several`: a flood of another tenant does not empty the list."""
     kept = await read_kept(connection)
-    rows = await connection.fetch(
-        _SQL["latest_executions"].text, tenant_no, limit, LOOKED_AT, first_id_at(kept.now - LATELY)
-    )
+    from_id = first_id_at(kept.now - LATELY)
+    rows = await connection.fetch(_SQL["latest_executions"].text, tenant_no, limit, LOOKED_AT, from_id)
+    if is_one_of_several and len(rows) < limit:
+        rows = await connection.fetch(
+            _SQL["latest_among_tenants"].text, tenant_no, limit, LOOKED_AT_AMONG_TENANTS, from_id
+        )
     return [
         LatestRow(
             ExecutionId(row["id"]),
@@ -250,9 +258,17 @@ async def list_latest_executions(connection: Connection, tenant_no: TenantNo, li
     ]
 
 
-async def count_recent_states(connection: Connection, tenant_no: TenantNo, first_id: UUID) -> RecentStates:
+async def count_recent_states(
+    connection: Connection, tenant_no: TenantNo, first_id: UUID, *, is_one_of_several: bool = False
+) -> RecentStates:
+    """`is_one_of_several`: what did not succeed is counted even in a flood of another tenant."""
     rows = await connection.fetch(_SQL["recent_states"].text, tenant_no, first_id, CEILING)
-    return RecentStates({row["state"]: row["count"] for row in rows}, any(row["looked_at"] == CEILING for row in rows))
+    most = CEILING
+    if is_one_of_several and any(row["looked_at"] == CEILING for row in rows):
+        most = LOOKED_AT_AMONG_TENANTS
+        rows = await connection.fetch(_SQL["states_among_tenants"].text, tenant_no, first_id, most, CEILING)
+    is_cut = any(row["looked_at"] == most for row in rows)
+    return RecentStates({row["state"]: row["count"] for row in rows}, most if is_cut else None)
 
 
 async def count_recent_skips(connection: Connection, tenant_no: TenantNo, window: timedelta) -> Sequence[RecentSkips]:

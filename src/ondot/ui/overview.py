@@ -16,7 +16,6 @@ from ondot.model.job import JobSpec
 from ondot.model.schedule import in_words
 from ondot.store import overview as store
 from ondot.store.database import Database
-from ondot.store.overview import CEILING
 from ondot.store.specs import Version
 from ondot.ui.health import Health, judge
 from ondot.words.job import WHY_SKIPPED, took, zone_of_job
@@ -176,14 +175,19 @@ class Overview:
 
 async def read_overview(database: Database, tenant_no: TenantNo, *, is_whole: bool) -> Overview:
     """Reads the whole page with bounded statements on one connection. `is_whole`: with the processes of all tenants."""
+    is_one_of_several = await database.tenants.are_several()
     async with database.reading(tenant_no) as connection:
         fleet = await store.count_fleet(connection, None if is_whole else tenant_no)
         pools = await store.list_pools_at_work(connection, tenant_no)
         running = await store.list_running(connection, tenant_no, MOST_RUNNING)
         coming = await store.list_coming_fires(connection, tenant_no, planned=PLANNED_READ, timers=MOST_FIRES)
         letters = await store.list_latest_dead_letters(connection, tenant_no, MOST_FAILURES)
-        latest = await store.list_latest_executions(connection, tenant_no, MOST_LATEST)
-        states = await store.count_recent_states(connection, tenant_no, first_id_at(fleet.now - WINDOW))
+        latest = await store.list_latest_executions(
+            connection, tenant_no, MOST_LATEST, is_one_of_several=is_one_of_several
+        )
+        states = await store.count_recent_states(
+            connection, tenant_no, first_id_at(fleet.now - WINDOW), is_one_of_several=is_one_of_several
+        )
         skips = await store.count_recent_skips(connection, tenant_no, WINDOW)
         held = await store.read_held_back(connection, database.specs, tenant_no, lines=MOST_LIMITS)
         missed = await store.count_missed_fires(connection, tenant_no, MISSED_WITHIN)
@@ -233,7 +237,7 @@ def _numbers(
         retrying=counts.get(State.RETRYING, 0),
         skipped=counts.get(State.SKIPPED, 0) + sum(entry.count for entry in skips),
         skips=tuple(_skips(entry) for entry in skips),
-        window=f"latest {CEILING:,} executions" if states.is_cut else f"last {minutes} minutes",
+        window=f"latest {states.among:,} executions" if states.among else f"last {minutes} minutes",
         minutes=minutes,
         running=running,
         slots=fleet.slots,

@@ -188,7 +188,7 @@ ORDER BY at;
 -- name: latest_executions :many
 -- index: execution_pkey, history_pkey, backwards; attempt_pkey
 -- The latest executions by when they were due, live and ended together, each with its last error. Cut before the tenant is
--- compared: a quiet tenant beside a busy one may see fewer, and no page reads the whole history.
+-- compared: no page reads the whole history. For a tenant beside others: latest_among_tenants.
 -- $1 tenant_no, $2 limit, $3 rows read in each table, $4 from id: the first page shows the last days
 SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.ready_at, e.started_at, e.ended_at, e.attempt_no, e.reason,
        left(coalesce(e.error, a.error) ->> 'message', 300) AS message
@@ -210,6 +210,34 @@ LEFT JOIN LATERAL (
 ) a ON e.state = 'RETRYING'
 ORDER BY ondot.due_at(e.id, e.fire_at) DESC, e.id DESC LIMIT $2;
 
+-- name: latest_among_tenants :many
+-- index: execution_pkey, history_pkey, backwards; history_not_succeeded; attempt_pkey
+-- As latest_executions, for a tenant whose executions may be hidden behind the newest of others: those that did not succeed
+-- are found by an index of the tenant, however many others there are.
+-- $1 tenant_no, $2 limit, $3 rows read in each table, $4 from id
+SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.ready_at, e.started_at, e.ended_at, e.attempt_no, e.reason,
+       left(coalesce(e.error, a.error) ->> 'message', 300) AS message
+FROM (
+    (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, attempt_no,
+            NULL::text AS reason, NULL::jsonb AS error
+     FROM (SELECT * FROM ondot.execution ORDER BY id DESC LIMIT $3::integer) live
+     WHERE tenant_no = $1::integer AND (attempt_no > 0 OR ready_at <= ondot.clock())
+     ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2::integer)
+    UNION ALL
+    (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
+     FROM (SELECT * FROM ondot.history WHERE id >= $4::uuid ORDER BY id DESC LIMIT $3) ended
+     WHERE tenant_no = $1 AND state = 'SUCCEEDED'
+     ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2)
+    UNION ALL
+    (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
+     FROM ondot.history WHERE tenant_no = $1 AND state <> 'SUCCEEDED' AND id >= $4 ORDER BY id DESC LIMIT $2)
+) e
+LEFT JOIN LATERAL (
+    SELECT a.error FROM ondot.attempt a
+    WHERE a.execution_id = e.id AND a.execution_id >= $4 AND a.attempt_no = e.attempt_no LIMIT 1
+) a ON e.state = 'RETRYING'
+ORDER BY ondot.due_at(e.id, e.fire_at) DESC, e.id DESC LIMIT $2;
+
 -- name: recent_states :many
 -- index: history_pkey, execution_pkey, backwards
 -- States of the executions created since an instant, newest first and up to a ceiling: `looked_at` shows whether it was
@@ -222,6 +250,27 @@ SELECT state, count(*) AS count, (SELECT count(*) FROM ended) AS looked_at
 FROM ended WHERE tenant_no = $1::integer GROUP BY state
 UNION ALL
 SELECT 'RETRYING', count(*), (SELECT count(*) FROM ended)
+FROM (SELECT tenant_no, state FROM ondot.execution WHERE id >= $2 ORDER BY id DESC LIMIT $3) live
+WHERE tenant_no = $1 AND state = 'RETRYING';
+
+-- name: states_among_tenants :many
+-- index: history_pkey, execution_pkey, backwards; history_not_succeeded
+-- As recent_states, for a tenant beside others: those that did not succeed are counted by an index of the tenant, up to the
+-- ceiling.
+-- $1 tenant_no, $2 the first id that counts, $3 rows read, $4 ceiling
+WITH ended AS MATERIALIZED (
+    SELECT tenant_no, state FROM ondot.history WHERE id >= $2::uuid ORDER BY id DESC LIMIT $3::integer
+)
+SELECT 'SUCCEEDED' AS state, count(*) AS count, (SELECT count(*) FROM ended) AS looked_at
+FROM ended WHERE tenant_no = $1::integer AND state = 'SUCCEEDED'
+UNION ALL
+SELECT state, count(*), 0
+FROM (
+    SELECT state FROM ondot.history
+    WHERE tenant_no = $1 AND state <> 'SUCCEEDED' AND id >= $2 ORDER BY id DESC LIMIT $4::integer
+) failed GROUP BY state
+UNION ALL
+SELECT 'RETRYING', count(*), 0
 FROM (SELECT tenant_no, state FROM ondot.execution WHERE id >= $2 ORDER BY id DESC LIMIT $3) live
 WHERE tenant_no = $1 AND state = 'RETRYING';
 
