@@ -172,7 +172,9 @@ async def export_audit(
     """All matching entries as a file, newest first. It is streamed: any number of entries."""
     tenant_no = _tenant_of(caller, installation=installation)
     is_csv = format is ExportFormat.CSV
-    lines = _stream(services, tenant_no, wanted.where, _csv_lines if is_csv else _json_lines)
+    # Before the answer starts: a database that is away is a 503, not a file that ends early.
+    first = await _read_page(services, tenant_no, wanted.where)
+    lines = _stream(services, tenant_no, wanted.where, first, _csv_lines if is_csv else _json_lines)
     return StreamingResponse(
         while_allowed(request, lines),
         media_type="text/csv; charset=utf-8; header=present" if is_csv else "application/x-ndjson",
@@ -226,19 +228,28 @@ def audit_out(row: AuditRow, tenants: Names) -> AuditOut:
     )
 
 
+async def _read_page(
+    services: Services, tenant_no: TenantNo, where: AuditFilter, before: UUID | None = None
+) -> list[AuditRow]:
+    async with services.database.reading(tenant_no) as connection:
+        return await list_audit(connection, tenant_no, before=before, limit=EXPORTED_AT_ONCE, **where)
+
+
 async def _stream(
-    services: Services, tenant_no: TenantNo, where: AuditFilter, write: Callable[[list[AuditRow], Names, bool], str]
+    services: Services,
+    tenant_no: TenantNo,
+    where: AuditFilter,
+    rows: list[AuditRow],
+    write: Callable[[list[AuditRow], Names, bool], str],
 ) -> AsyncIterator[str]:
-    """A page at a time, each with a connection of its own: a slow reader holds none."""
-    before, is_first = None, True
+    """A page at a time, each with a connection of its own: a slow reader holds none. `rows`: the first page."""
+    is_first = True
     while True:
-        async with services.database.reading(tenant_no) as connection:
-            rows = await list_audit(connection, tenant_no, before=before, limit=EXPORTED_AT_ONCE, **where)
         if text := write(rows, await services.database.tenants.snapshot(), is_first):
             yield text
         if len(rows) < EXPORTED_AT_ONCE or services.stopping.is_set():
             return
-        before, is_first = rows[-1].id, False
+        rows, is_first = await _read_page(services, tenant_no, where, rows[-1].id), False
 
 
 def _json_lines(rows: list[AuditRow], names: Names, _is_first: bool) -> str:
