@@ -24,6 +24,7 @@ from pydantic_settings import (
 
 from ondot.model.addresses import Reach, parse_networks
 from ondot.model.errors import Misconfigured
+from ondot.model.tenant import TENANTS_SHOWN
 from ondot.model.urls import fault_of
 
 SECRETS = ("database_url", "api_key", "audit_key", "secret_key", "oidc_client_secret")
@@ -152,6 +153,10 @@ class Settings(BaseSettings):
         30.0,
         gt=0,
         description="/readyz answers 503 when a due fire has waited longer than this; 5 s if it is not even planned",
+    )
+    metrics_tenants: str | None = Field(
+        None,
+        description="tenants with series of their own in /metrics: names separated by commas, or * for the first 100",
     )
     retention_days: int = Field(
         30, ge=1, le=3650, description="how long ended jobs, their versions and resolved dead letters are kept"
@@ -318,6 +323,13 @@ class Settings(BaseSettings):
     def _are_networks(cls, written: str | None) -> str | None:
         return None if written is None else ",".join(map(str, parse_networks(_split_names(written))))
 
+    @field_validator("metrics_tenants")
+    @classmethod
+    def _are_few_names(cls, names: str | None) -> str | None:
+        if len(_split_names(names)) > TENANTS_SHOWN:
+            raise ValueError(f"must name at most {TENANTS_SHOWN} tenants: each has series of its own")
+        return names
+
     @field_validator("audit_key")
     @classmethod
     def _are_long_keys(cls, keys: str | None) -> str | None:
@@ -358,6 +370,11 @@ class Settings(BaseSettings):
     @property
     def on_loopback(self) -> bool:
         return self.host in {"127.0.0.1", "localhost", "::1"}
+
+    @property
+    def shown_tenants(self) -> frozenset[str]:
+        """The names of tenants with series of their own in /metrics; `*`: any."""
+        return frozenset(_split_names(self.metrics_tenants))
 
     @property
     def reach(self) -> Reach:

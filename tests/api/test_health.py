@@ -1,12 +1,18 @@
 """`/livez`, `/readyz` and `/metrics` as monitoring sees them."""
 
+import re
+
+import pytest
+from pydantic import ValidationError
+
 from ondot.model.access import Role
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
-from tests.api.conftest import Caller
+from ondot.settings import Settings
+from tests.api.conftest import Caller, caller_of
 from tests.api.two_tenants import add_tenant, make_key
 from tests.holding import COMMAND, WHY, hold
 from tests.proves import proves
-from tests.world import every, job
+from tests.world import World, every, job
 
 
 @proves("L7")
@@ -113,3 +119,26 @@ async def test_metrics_can_be_kept_for_owners_and_count_all_tenants(keyed: Calle
     for role, status in ((Role.OWNER, 200), (Role.ADMIN, 403)):
         key = await make_key(world, DEFAULT_TENANT, role, role)
         assert (await keyed.http.get("/metrics", headers={"authorization": f"Bearer {key}"})).status_code == status
+
+
+@proves("O2", "T2")
+async def test_only_tenants_that_a_setting_names_have_metrics_of_their_own(world: World) -> None:
+    acme, other = await world.add_tenant("acme"), await world.add_tenant("other")
+    for tenant_no, count in ((acme, 3), (other, 2)):
+        await world.submit_all([job()] * count, tenant_no)
+    await world.advance(1)
+    expected = {None: set(), "acme, nobody": {"acme"}, "*": {"acme", "other", "default"}}
+    for names, shown in expected.items():
+        caller = caller_of(world, auth="off", metrics_tenants=names)
+        async with caller.http:
+            text = (await caller.http.get("/metrics")).text
+        waiting = dict(re.findall(r'^ondot_tenant_waiting\{tenant="(.*)"\} (.*)$', text, re.MULTILINE))
+        assert set(waiting) == shown
+        assert set(re.findall(r'^ondot_tenant_slots\{tenant="(.*)"\}', text, re.MULTILINE)) == shown
+        assert waiting.get("acme", "3.0") == "3.0"
+
+
+@proves("O2", "T2")
+def test_more_tenants_than_have_series_are_rejected() -> None:
+    with pytest.raises(ValidationError, match="at most 100 tenants"):
+        Settings(metrics_tenants=",".join(f"tenant-{number}" for number in range(101)))

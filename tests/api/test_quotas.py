@@ -51,6 +51,17 @@ async def test_creates_over_the_rate_are_refused_with_the_quota_and_when(owned: 
     )
 
 
+@proves("O2", "T2")
+async def test_refusals_are_counted_for_a_tenant_that_a_setting_names(owned: Caller) -> None:
+    await tenant(owned, creates="1/1h")
+    settings = owned.world.database.settings
+    counted = 'ondot_tenant_quota_refusals_total{quota="creates",tenant="acme"}'
+    for names, is_counted in ((None, False), ("acme", True)):
+        owned.world.database.settings = settings.model_copy(update={"metrics_tenants": names})
+        assert [(await send(owned)).status_code for _ in range(2)][-1] == 429
+        assert (counted in (await owned.http.get("/metrics")).text) == is_counted
+
+
 @proves("T2")
 async def test_tokens_come_back_with_time(owned: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
     await tenant(owned, creates="10/10s")

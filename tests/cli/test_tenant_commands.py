@@ -88,3 +88,19 @@ async def test_where_a_tenant_may_call_is_set_on_the_command_line(world: World) 
         assert json.loads(changed.out)["targets"] == targets | {"private_networks": []}
         wrong = await run(page, key, "tenant", "update", "acme", "--private-network", "169.254.0.0/16")
         assert (wrong.code, "--private-network" in wrong.err) == (2, True), wrong.err
+
+
+@proves("T2")
+async def test_usage_shows_what_a_tenant_runs_and_waits_for(world: World) -> None:
+    acme = await world.add_tenant("acme")
+    await world.submit_all([job()] * 3, acme)
+    worker = await world.worker()
+    assert len(await worker.lease(1)) == 1
+    key = (await key_of(world, 1, Role.OWNER))["authorization"].removeprefix("Bearer ")
+    async with served(world.database, auth="on") as page:
+        shown = await run(page, key, "tenant", "usage", "acme")
+        assert "Tenant acme, weight 1: 1 running." in shown.out, shown.err
+        assert "2 of 2" in " ".join(shown.out.split())
+        found = json.loads((await run(page, key, "tenant", "usage", "acme", "-o", "json")).out)
+        assert [(pool["running"], pool["waiting"]) for pool in found["pools"] if pool["name"] == "default"] == [(1, 2)]
+        assert (await run(page, key, "tenant", "usage", "nobody")).code == 3

@@ -28,11 +28,11 @@ from ondot.model.errors import QuotaExceeded, TooLarge
 from ondot.model.gates import Rate
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
-from ondot.model.tenant import NO_QUOTAS, Tenant
+from ondot.model.tenant import NO_QUOTAS, TENANTS_SHOWN, Tenant
 from ondot.store.database import Database
 from ondot.store.idempotency import find_keys_in_use, has_key
 from ondot.store.quotas import count_jobs, read_job_count, take_tokens
-from ondot.telemetry.metrics import QUOTA_REFUSALS
+from ondot.telemetry.metrics import QUOTA_REFUSALS, TENANT_QUOTA_REFUSALS
 
 PORTION_S: Final = 0.1
 KEPT_S: Final = 1.0
@@ -76,6 +76,8 @@ class QuotaGuard:
 
     def __init__(self, database: Database) -> None:
         self._database = database
+        self._shown: set[str] = set()
+        """Tenants with series of their own, if any may have them."""
         self._portions: dict[tuple[TenantNo, str], _Portion] = {}
         self._counts: dict[TenantNo, _Count] = {}
 
@@ -164,6 +166,7 @@ class QuotaGuard:
                 adding -= len(await find_keys_in_use(connection, tenant.tenant_no, keys))
         if adding and counted.live + adding > most:
             raise self._refusal(
+                tenant,
                 "jobs",
                 most,
                 JOBS_AGAIN_S,
@@ -229,6 +232,7 @@ class QuotaGuard:
                 wait_s, portion.refused = taken.wait_s, count
                 portion.empty_until_s = now_s + wait_s
         raise self._refusal(
+            tenant,
             quota,
             rate.limit,
             max(math.ceil(wait_s), 1),
@@ -250,9 +254,23 @@ class QuotaGuard:
         if portion is not None and count > 0:
             portion.tokens = min(portion.tokens + count, portion.rate.burst)
 
-    def _refusal(self, quota: str, limit: int, wait_s: int, message: str, **facts: object) -> QuotaExceeded:
+    def _refusal(
+        self, tenant: Tenant, quota: str, limit: int, wait_s: int, message: str, **facts: object
+    ) -> QuotaExceeded:
         QUOTA_REFUSALS.labels(quota).inc()
+        if self._is_shown(tenant.name):
+            TENANT_QUOTA_REFUSALS.labels(tenant.name, quota).inc()
         return QuotaExceeded(message, quota=quota, limit=limit, retry_after_s=wait_s, **facts)
+
+    def _is_shown(self, name: str) -> bool:
+        """Whether this tenant has series of its own; with `*` the first that are refused have."""
+        names = self._database.settings.shown_tenants
+        if name in names or name in self._shown:
+            return True
+        if "*" not in names or len(self._shown) >= TENANTS_SHOWN:
+            return False
+        self._shown.add(name)
+        return True
 
 
 def quota_headers(refusal: QuotaExceeded) -> dict[str, str]:

@@ -15,6 +15,8 @@ from ondot.model.gates import Rate
 from ondot.model.ids import TenantNo
 
 ALL_POOLS: Final = "*"
+TENANTS_SHOWN: Final = 100
+"""The most tenants with series of their own in the metrics."""
 
 
 class TenantState(StrEnum):

@@ -1,5 +1,6 @@
 """Reads who uses how much of each pool (T2). For people: what runs is counted by its leases, so it is exact."""
 
+from collections.abc import Sequence
 from itertools import groupby
 
 from ondot.model.ids import TenantNo
@@ -35,6 +36,12 @@ async def read_pools(connection: Connection) -> list[PoolUsage]:
         )
         pools.append(PoolUsage(name, slots, tenants))
     return pools
+
+
+async def read_load(connection: Connection, tenant_nos: Sequence[TenantNo]) -> dict[TenantNo, tuple[int, int]]:
+    """The slots that each of these tenants holds, and how many due executions of it wait."""
+    rows = await connection.fetch(_SQL["read_load"].text, tenant_nos, WAITING_COUNTED)
+    return {TenantNo(row["tenant_no"]): (row["held"], row["waiting"]) for row in rows}
 
 
 async def read_usage(connection: Connection, tenant: Tenant) -> Usage:

@@ -60,6 +60,12 @@ QUOTA_REFUSALS = Counter(
     ["quota"],
     registry=REGISTRY,
 )
+TENANT_QUOTA_REFUSALS = Counter(
+    "ondot_tenant_quota_refusals_total",
+    "Requests refused because a quota of this tenant was used up",
+    ["tenant", "quota"],
+    registry=REGISTRY,
+)
 LOG_DROPPED = Counter(
     "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
 )

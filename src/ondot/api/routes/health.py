@@ -4,7 +4,7 @@ Readiness depends on the oldest due fire that is not served yet (L7), not on "th
 scheduling is the classic outage.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 from fastapi import APIRouter, Request, Response
@@ -17,6 +17,7 @@ from ondot.model.errors import OndotError, Unavailable
 from ondot.model.held_back import HeldBack
 from ondot.model.lineage import held_error
 from ondot.model.liveness import is_stalled
+from ondot.model.tenant import TENANTS_SHOWN, Tenant, TenantState
 from ondot.store.check import list_found
 from ondot.store.connection import Connection
 from ondot.store.fleet import list_workers, read_nodes
@@ -24,6 +25,7 @@ from ondot.store.lineage import read_lineage
 from ondot.store.overview import Depth, count_dead_letters, count_jobs, read_held_back, read_queue_depth
 from ondot.store.queue import oldest_due
 from ondot.store.specs import Specs
+from ondot.store.usage import read_load
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
 
 LIMITS_SHOWN: Final = 5
@@ -111,6 +113,9 @@ async def metrics(request: Request, services: RequestServices) -> Response:
         async with services.database.connection() as connection:
             for add_gauges in FROM_THE_DATABASE:
                 await add_gauges(connection, registry)
+            if shown := services.database.settings.shown_tenants:
+                await services.database.tenants.refresh(connection)
+                await _add_tenants(connection, registry, _pick(services.database.tenants.known.values(), shown))
         up.set(1)
     except Unavailable:
         up.set(0)
@@ -144,6 +149,31 @@ def _longest_waiting(waiting: Sequence[Depth]) -> frozenset[str]:
     for entry in waiting:
         oldest_s[entry.pool] = max(oldest_s.get(entry.pool, 0.0), entry.oldest_s)
     return frozenset(sorted(oldest_s, key=oldest_s.__getitem__, reverse=True)[:POOLS_SHOWN])
+
+
+def _pick(tenants: Iterable[Tenant], shown: frozenset[str]) -> list[Tenant]:
+    """Those with series of their own, oldest first."""
+    alive = [
+        tenant
+        for tenant in tenants
+        if tenant.state is not TenantState.DELETED and ("*" in shown or tenant.name in shown)
+    ]
+    return sorted(alive, key=lambda tenant: (tenant.name not in shown, tenant.tenant_no))[:TENANTS_SHOWN]
+
+
+async def _add_tenants(connection: Connection, registry: CollectorRegistry, tenants: Sequence[Tenant]) -> None:
+    slots = Gauge("ondot_tenant_slots", "Slots that a tenant holds", ["tenant"], registry=registry)
+    waiting = Gauge(
+        "ondot_tenant_waiting",
+        "Due executions of a tenant waiting for a worker (counted up to 10,000 for each pool and class)",
+        ["tenant"],
+        registry=registry,
+    )
+    load = await read_load(connection, [tenant.tenant_no for tenant in tenants])
+    for tenant in tenants:
+        of_slots, of_waiting = load[tenant.tenant_no]
+        slots.labels(tenant.name).set(of_slots)
+        waiting.labels(tenant.name).set(of_waiting)
 
 
 async def _add_held_back(connection: Connection, registry: CollectorRegistry) -> None:

@@ -59,3 +59,21 @@ SELECT ondot.clock() AS now,
                   ondot.clock() + make_interval(secs => l.rate_burst * l.rate_per_s / l.rate_limit))
             - make_interval(secs => (l.rate_burst - 1) * l.rate_per_s / l.rate_limit)), ondot.clock())
         FROM ondot.tenant_limit l WHERE l.tenant_no = $1::integer AND l.rate_limit IS NOT NULL) AS token_at;
+
+-- name: read_load :many
+-- locks: none        index: ready_pkey
+-- What these tenants hold and wait for, in all pools: the slots as the beats of live workers report them, and due work
+-- counted up to a ceiling for each lane.
+-- $1 tenant_nos, $2 ceiling
+SELECT t.tenant_no,
+       (SELECT coalesce(sum(h.slots), 0)::bigint
+        FROM ondot.worker w CROSS JOIN LATERAL jsonb_to_recordset(w.held) AS h(tenant_no integer, slots integer)
+        WHERE w.state IN ('ALIVE', 'DRAINING') AND h.tenant_no = t.tenant_no) AS held,
+       (SELECT count(*)
+        FROM ondot.pool p CROSS JOIN generate_series(0, 5) AS c(class) CROSS JOIN LATERAL (
+            SELECT FROM ondot.ready r
+            WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = t.tenant_no
+              AND r.ready_at <= ondot.clock()
+            LIMIT $2::integer
+        ) due) AS waiting
+FROM unnest($1::integer[]) AS t(tenant_no);
