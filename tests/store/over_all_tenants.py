@@ -95,6 +95,7 @@ BLOCKS: Final = {
     "forget_checkpoints": "housekeeping",
     "oldest_due": "the state of the installation",
     "read_usage": "totals of all tenants, of which the API shows an owner the parts",
+    "read_load": "metrics of the tenants that a setting of the installation names",
     "read_queue_depth": "the state of the installation",
     # Workers serve every tenant: they name executions that they leased, fenced by worker and attempt.
     "find_cancels": "what this worker runs",
