@@ -9,14 +9,17 @@ from ondot.cli.doctor import in_sum
 from ondot.doctor import checks, examine
 from ondot.doctor.examine import Finding, examine_database
 from ondot.flow.change.change import pause
+from ondot.model.access import Role
 from ondot.model.check import Kind
 from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.model.keys import new_key
 from ondot.model.liveness import Beat, when_lost
 from ondot.model.retry import Retry
 from ondot.settings import Settings, load_settings
 from ondot.store.check import Found, record_found
 from ondot.store.database import open_database
 from ondot.store.days import DayTable
+from ondot.store.keys import add_key
 from ondot.store.overview import PausedRow
 from ondot.store.queue import OldestDue
 from ondot.store.workers import lose_worker
@@ -371,3 +374,25 @@ def test_a_stalled_loop_is_reported_with_its_line_and_what_to_do() -> None:
     assert "a worker on host, at tasks.py:12 in crawl" in finding.message
     assert "and 2 more" in finding.message
     assert "loop.stalled" in (finding.advice or "")
+
+
+@proves("T1", "T7")
+async def test_the_doctor_warns_where_nobody_is_an_owner_and_of_keys_that_end_soon(world: World) -> None:
+    async def access() -> Finding:
+        async with world.database.connection() as connection:
+            return await examine.check_access(connection, world.database.settings)
+
+    async def add(name: str, role: Role, expires_in_s: float | None = None) -> None:
+        async with world.database.connection() as connection:
+            id_ = world.database.clock.new_id()
+            await add_key(connection, id_, DEFAULT_TENANT, name, new_key(id_), role=role, expires_in_s=expires_in_s)
+
+    assert (await access()).level == "ok"
+    await world.add_tenant()
+    assert "ondot user create --owner" in str((await access()).advice)
+    await add("ops", Role.OWNER)
+    await add("ci", Role.EDITOR, expires_in_s=86400 * 30)
+    assert (await access()).level == "ok"
+    await add("deploy", Role.EDITOR, expires_in_s=86400 * 3)
+    found = await access()
+    assert (found.level, "'deploy' of default" in found.message, "'ci'" in found.message) == ("warning", True, False)

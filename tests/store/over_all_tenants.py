@@ -27,6 +27,7 @@ BLOCKS: Final = {
     # Master keys belong to the installation.
     "count_plain_credentials": "`ondot doctor` counts jobs of all tenants",
     "count_masters": "which master keys are in use",
+    "read_access": "`ondot doctor` counts owners, and looks for keys of all tenants that end soon",
     "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
     "find_sessions": "says whose sessions they are",

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ondot.store.audit_seals import Sealing
     from ondot.store.check import Found
     from ondot.store.days import DayTable
+    from ondot.store.keys import Access
     from ondot.store.lineage import Lineage
     from ondot.store.overview import PausedRow
     from ondot.store.queue import OldestDue
@@ -124,6 +125,22 @@ def judge_secrets(
 
 def _count(count: int, noun: str) -> str:
     return f"1 {noun} is" if count == 1 else f"{count:,} {noun}s are"
+
+
+def judge_access(found: "Access") -> Finding:
+    if found.is_shared and not found.owners:
+        message = "Nobody is an owner, so nobody can create tenants or change the limits of pools over the API."
+        advice = "Run `ondot user create --owner you@example.com`, or `ondot key create NAME --role owner`."
+        return Finding("access", "warning", message, advice)
+    if found.expiring:
+        keys = ", ".join(f"{name!r} of {tenant} on {at:%Y-%m-%d}" for name, tenant, at in found.expiring)
+        message = f"Keys expire within two weeks: {keys}."
+        return Finding(
+            "access", "warning", message, "Replace each with `ondot key rotate ID`; `ondot key list` has ids."
+        )
+    if not found.is_shared:
+        return Finding("access", "ok", "There is one tenant and nobody signs in: no key ends within two weeks.")
+    return Finding("access", "ok", "There is an owner, and no key ends within two weeks.")
 
 
 def judge_days(tables: "Iterable[DayTable]") -> Finding:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ondot.doctor.checks import (
     Finding,
+    judge_access,
     judge_audit,
     judge_away,
     judge_clock,
@@ -59,6 +60,7 @@ JOBS_SEARCHED: Final = 10_000
 """The newest ones, for credentials that are stored in plain."""
 PAUSED_SHOWN: Final = 3
 LIMITS_SHOWN: Final = 3
+KEYS_SHOWN: Final = 3
 PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
 """SQLSTATEs of a server that is shutting down, has crashed, or is starting up."""
 
@@ -227,6 +229,12 @@ async def check_secrets(connection: "Connection", settings: Settings) -> Finding
     return judge_secrets(masters, missing, old, plain, has_key=kms is not None)
 
 
+async def check_access(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.keys import read_access
+
+    return judge_access(await read_access(connection, KEYS_SHOWN))
+
+
 async def check_days(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.days import read_day_tables
 
@@ -375,6 +383,7 @@ async def check_audit(connection: "Connection", settings: Settings) -> Finding:
 
 SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "lineage": check_lineage,
+    "access": check_access,
     "secrets": check_secrets,
     "days": check_days,
     "schedulers": check_schedulers,

@@ -27,6 +27,16 @@ class KeyState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Access:
+    """Who has access. `expiring`: keys without a successor, each with its name, its tenant and its last instant."""
+
+    is_shared: bool
+    """Several tenants, or people who sign in: requests without a key are refused."""
+    owners: int
+    expiring: tuple[tuple[str, str, datetime], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     id: UUID
     tenant_no: TenantNo
@@ -187,3 +197,11 @@ def _scopes(row: Record) -> tuple[Right, ...] | None:
     """Scopes of a later release, which this one does not know, grant nothing here."""
     known = set(Right)
     return None if row["scopes"] is None else tuple(Right(scope) for scope in row["scopes"] if scope in known)
+
+
+async def read_access(connection: Connection, limit: int) -> Access:
+    """Whether access is shared, how many owners there are, and the first keys that expire within two weeks."""
+    row = await connection.fetchrow(_SQL["read_access"].text, limit)
+    assert row is not None
+    expiring = zip(row["names"], row["tenants"], row["expiries"], strict=True)
+    return Access(row["is_shared"], row["owners"], tuple(expiring))

@@ -72,3 +72,24 @@ WHERE id = ANY (ARRAY(
     WHERE id = ANY ($1::uuid[]) AND (last_used_at IS NULL OR last_used_at <= ondot.clock() - interval '1 minute')
     FOR UPDATE SKIP LOCKED
 ));
+
+-- name: read_access :one
+-- Whether there are several tenants or people who sign in, how many owners there are, and the keys that expire within two weeks and
+-- have no successor, the next one first.
+-- $1 at most so many of these
+WITH live AS (
+    SELECT k.name, k.role, k.expires_at, t.name AS tenant, k.replaced_by IS NOT NULL AS is_replaced
+    FROM ondot.key k JOIN ondot.tenant t ON t.tenant_no = k.tenant_no
+    WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > ondot.clock()) AND t.state <> 'DELETED'
+), soon AS (
+    SELECT name, tenant, expires_at FROM live
+    WHERE expires_at < ondot.clock() + interval '14 days' AND NOT is_replaced
+    ORDER BY expires_at LIMIT $1::integer
+)
+SELECT EXISTS (SELECT FROM ondot.person)
+       OR (SELECT count(*) FROM ondot.tenant WHERE tenant_no > 0 AND state <> 'DELETED') > 1 AS is_shared,
+       (SELECT count(*) FROM live WHERE role = 'owner')
+       + (SELECT count(*) FROM ondot.person WHERE state = 'ACTIVE' AND role = 'owner') AS owners,
+       ARRAY(SELECT name FROM soon) AS names,
+       ARRAY(SELECT tenant FROM soon) AS tenants,
+       ARRAY(SELECT expires_at FROM soon) AS expiries;
