@@ -113,9 +113,9 @@ async def test_a_pass_that_never_ends_counts_as_a_stalled_loop_and_is_reported_w
     pulse.start()
     loop = every(0.01, waits_for_ever, name="plan", passes=passes, within_s=0.05)
     task = asyncio.create_task(loop, name="plan")
-    await move_until(lambda: pulse.stall is not None)
+    # On a busy machine the loop itself may stall before, for a moment.
+    await move_until(lambda: pulse.stall is not None and "in waits_for_ever" in pulse.stall.stack)
     assert pulse.stall is not None
-    assert "in waits_for_ever" in pulse.stall.stack
     assert "in the pass plan, which does not end" in pulse.stall.where
     assert not pulse.is_moving
     never.set()

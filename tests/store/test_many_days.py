@@ -133,7 +133,12 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await executions.list_attempts(connection, DEFAULT_TENANT, letter)
     await explain.find_executions(connection, DEFAULT_TENANT, [letter])
     await overview.list_latest_executions(connection, DEFAULT_TENANT, PAGE)
-    await overview.count_recent_states(connection, DEFAULT_TENANT, first_id_at(world.now - timedelta(hours=1)))
+    an_hour_ago = first_id_at(world.now - timedelta(hours=1))
+    await overview.count_recent_states(connection, DEFAULT_TENANT, an_hour_ago)
+    await overview.list_latest_executions(connection, DEFAULT_TENANT, 10 * PAGE, is_one_of_several=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(overview, "CEILING", 1)  # as if others had flooded
+        await overview.count_recent_states(connection, DEFAULT_TENANT, an_hour_ago, is_one_of_several=True)
     await jobs.list_jobs(connection, DEFAULT_TENANT, limit=PAGE)
     await jobs.get_jobs(connection, DEFAULT_TENANT, [job_id, once_id])
     await jobs.find_creator(connection, DEFAULT_TENANT, once_id)
