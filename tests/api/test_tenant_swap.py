@@ -256,6 +256,7 @@ def shape_of(answer: httpx2.Response, said: str) -> tuple[int, str]:
 
 
 @proves("T1", "P12")
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("attacked", [DEFAULT_TENANT, SECOND])
 async def test_another_tenants_ids_names_and_cursors_have_no_effect_and_reveal_nothing(

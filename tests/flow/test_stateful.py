@@ -206,7 +206,10 @@ pools = st.sampled_from(["default", "default", "other"])
 priorities = st.sampled_from(["normal", "high", "low"])
 deadlines = st.sampled_from([None, None, None, 5.0, 40.0])
 LIVES = int(os.environ.get("ONDOT_TEST_LIVES", "60"))
-"""How many lives each of the two searches tries; 1,000 before a release."""
+"""How many lives one run tries; 1,000 before a release, by ONDOT_TEST_LIVES=1000."""
+SEEDS = ["the_same_each_time", *(["random"] if "ONDOT_TEST_LIVES" in os.environ else [])]
+"""Random lives are a search for what nobody has thought of. They run when a person asks for them: a change must not
+fail for a fault that it did not touch."""
 misfires = st.builds(
     Misfire,
     policy=st.sampled_from(["skip", "once", "all"]),
@@ -460,7 +463,7 @@ def quiet() -> Iterator[None]:
 @proves("E5", "E11", "P3", "P4", "P5", "P7", "P9", "P10", "P11")
 @pytest.mark.timeout(3600)
 @pytest.mark.usefixtures("quiet")
-@pytest.mark.parametrize("seed", ["the_same_each_time", "random"])
+@pytest.mark.parametrize("seed", SEEDS)
 def test_no_order_of_events_brings_anything_out_of_place(server: Server, seed: str) -> None:
     """The same lives show what a change breaks; random ones find what nobody has thought of, also much later."""
     bound = type("Life", (Life,), {"server": server})
