@@ -14,6 +14,7 @@ import pytest
 from ondot.api import wrong_keys
 from ondot.api.known_keys import KnownKeys
 from ondot.api.wrong_keys import WrongKeys
+from ondot.model.access import Role
 from ondot.model.errors import TooManyWrongKeys
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.keys import new_key
@@ -192,3 +193,17 @@ async def test_the_release_before_does_not_find_keys_of_this_one_because_it_know
 def plain_hash(key: str) -> bytes:
     """By which the release before looks up each key."""
     return hashlib.sha256(key.encode()).digest()
+
+
+@proves("T1", "P12")
+async def test_a_key_counts_where_none_is_required(api: Caller) -> None:
+    """So the first request of a second tenant, before a process knows that there is one, is not the first tenant's."""
+    id_ = api.world.database.clock.new_id()
+    key = new_key(id_)
+    async with api.world.database.connection() as connection:
+        await add_key(connection, id_, DEFAULT_TENANT, "dashboard", key, role=Role.VIEWER)
+    statuses = [
+        (await api.http.post("/v1/jobs", json={"function": "f"}, headers=headers)).status_code
+        for headers in ({}, {"authorization": f"Bearer {key}"}, {"authorization": "Bearer unknown"})
+    ]
+    assert statuses == [201, 403, 201]

@@ -118,9 +118,12 @@ class Auth:
             return session.caller
         if not self.is_open:
             return await self._find_by_key(request)
-        if not await self._keyless.has_ended():
-            return await self._find_local(request, peer)
         secret = _secret_in(request.headers.get("authorization", ""))
+        if not await self._keyless.has_ended():
+            # A key counts also where none is required: the first key of a second tenant may come before this process
+            # has read that there is one, and must not act for the first.
+            caller = None if secret is None or self._is_token(secret) else await self._keys.find(secret)
+            return caller or await self._find_local(request, peer)
         if secret is not None and not self._is_token(secret):
             return await self._find_by_key(request)
         raise Unauthorized(
