@@ -144,7 +144,7 @@ async def test_two_authorization_headers_are_refused(keyed: Caller) -> None:
 async def test_a_key_that_was_rotated_expired_or_revoked_is_refused_for_good(
     keyed: Caller, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ondot.api.known_keys.CACHED_S", 0.0)
+    monkeypatch.setattr("ondot.store.lookup.CACHED_S", 0.0)
     admin = await headers_of(keyed.world, Role.ADMIN)
     rotated_id, rotated = await key_of(keyed.world)
     _, expired = await key_of(keyed.world, expires_in_s=60)
@@ -217,7 +217,7 @@ async def test_a_request_whose_body_arrives_slowly_ends_when_its_key_is_revoked(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ondot.api.request_body.CACHED_S", 0.0)
-    monkeypatch.setattr("ondot.api.known_keys.CACHED_S", 0.0)
+    monkeypatch.setattr("ondot.store.lookup.CACHED_S", 0.0)
     id_, key = await key_of(world)
 
     async def body() -> Any:

@@ -60,7 +60,7 @@ async def test_a_key_is_cached_for_half_a_second_and_then_looked_up_again(
 ) -> None:
     id_, headers = await make_key(keyed.world)
     now_s = 1000.0
-    monkeypatch.setattr("ondot.api.known_keys.monotonic", lambda: now_s)
+    monkeypatch.setattr("ondot.store.lookup.monotonic", lambda: now_s)
     async with keys_looked_up(keyed.world, monkeypatch) as batches:
         for _ in range(5):
             assert (await keyed.http.get("/v1/jobs", headers=headers)).status_code == 200

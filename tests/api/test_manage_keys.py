@@ -45,7 +45,7 @@ async def opens(keyed: Caller, key: str) -> bool:
 @pytest.fixture
 def no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys are looked up for each request, so that no test waits for the cache."""
-    monkeypatch.setattr("ondot.api.known_keys.CACHED_S", 0.0)
+    monkeypatch.setattr("ondot.store.lookup.CACHED_S", 0.0)
 
 
 @proves("T1")
@@ -284,7 +284,8 @@ async def test_the_last_use_is_written_by_a_pass_at_most_once_a_minute(
     headers = await key_with(world, Role.VIEWER)
     key = headers["authorization"].removeprefix("Bearer ")
     now_s = 1000.0
-    monkeypatch.setattr("ondot.api.known_keys.monotonic", lambda: now_s)
+    for module in ("api.known_keys", "store.lookup"):
+        monkeypatch.setattr(f"ondot.{module}.monotonic", lambda: now_s)
     known = KnownKeys(world.database)
 
     async def last_use() -> object:

@@ -262,7 +262,7 @@ def shape_of(answer: httpx2.Response, said: str) -> tuple[int, str]:
 async def test_another_tenants_ids_names_and_cursors_have_no_effect_and_reveal_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, attacked: TenantNo, record_property: Any
 ) -> None:
-    monkeypatch.setattr("ondot.api.known_keys.CACHED_S", 3600.0)
+    monkeypatch.setattr("ondot.store.lookup.CACHED_S", 3600.0)
     cases: Counter[str] = Counter()
     async with two_tenants(world) as (app, first, second):
         victim, attacker = (first, second) if attacked == DEFAULT_TENANT else (second, first)

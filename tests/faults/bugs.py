@@ -15,7 +15,6 @@ from uuid import NAMESPACE_DNS, uuid5
 
 from msgspec import structs
 
-from ondot.api import known_keys
 from ondot.flow import backfill, complete, group_commit, idempotency, new_jobs, plan, removal, run_now, skipped
 from ondot.flow.change import change, settle, take_back
 from ondot.model import turns
@@ -23,7 +22,7 @@ from ondot.model.fairness import Lane, Take
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
 from ondot.roles import housekeeper, leasing, process, pulse, scheduler, worker
-from ondot.store import jobs, nodes, outcomes, owed, queue, timers, workers
+from ondot.store import jobs, lookup, nodes, outcomes, owed, queue, timers, workers
 from ondot.store.queries import Query
 from ondot.targets.http import target as http
 
@@ -334,7 +333,7 @@ def keeps_rows_of_deleted() -> None:
 
 def trusts_keys_for_ever() -> None:
     """A key that was right once is not looked up again."""
-    _put(known_keys, "CACHED_S", 3600.0)
+    _put(lookup, "CACHED_S", 3600.0)
 
 
 def first_come_first_served() -> None:

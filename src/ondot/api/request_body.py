@@ -11,10 +11,10 @@ from fastapi import Depends, Header, Request
 
 from ondot.api.dependencies import check_again, services_of
 from ondot.api.intake import LARGE
-from ondot.api.known_keys import CACHED_S
 from ondot.document.json_text import read_batch, read_json
 from ondot.flow.idempotency import Idempotency
 from ondot.model.errors import InvalidParameters
+from ondot.store.lookup import CACHED_S
 
 MANY_OBJECTS = 20
 _SLOW = (b"rrule", b"include", b"exclude", b"calendar", rb"\u")

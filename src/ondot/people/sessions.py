@@ -19,7 +19,7 @@ _FORM: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 class KnownSessions:
     def __init__(self, database: Database) -> None:
         self._idle_s = database.settings.session_idle_s
-        self._lookup: Lookup[Session] = Lookup(database, self._find, name="sessions")
+        self._lookup: Lookup[bytes, Session] = Lookup(database, self._find, bytes, name="sessions")
 
     async def find(self, cookie: str) -> Session | None:
         """None: signed out, expired, unknown. Text that does not look like a session's cookie costs no statement."""
