@@ -72,6 +72,7 @@ def test_keys_of_earlier_releases_are_known_by_their_form() -> None:
     assert looks_like_a_key("ondot_" + "aB3_-" * 5)
     assert not looks_like_a_key("ondot_" + "a" * 19)
     assert not looks_like_a_key("ondot_" + "a" * 101)
+    assert not looks_like_a_key("ondot_token_" + "a" * 43), "the token of a home is no key"
 
 
 @proves("T1")

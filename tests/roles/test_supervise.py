@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ondot.roles.signs import Signs
+from ondot.roles.signs import Signs, show_life
 from ondot.roles.supervise import role_argv
 from ondot.roles.up import UpOptions, children
 from ondot.settings import load_settings
@@ -154,6 +154,19 @@ def test_a_child_of_which_no_thread_runs_is_replaced(tmp_path: Path, name: str) 
         assert again == name
         assert int(pid) != up.pids[name]
         os.kill(well, 0)
+
+
+@proves("P13")
+def test_a_process_has_shown_life_before_its_own_code_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ondot.roles.signs.threading.Thread.start", lambda _: None)  # stopped before it begins
+    monkeypatch.setattr("ondot.roles.signs.faulthandler.enable", lambda **_: None)
+    reader, writer = os.pipe()
+    try:
+        show_life(writer)
+        assert os.read(reader, 1)
+    finally:
+        os.close(reader)
+        os.close(writer)
 
 
 @proves("P13", "O6")

@@ -10,6 +10,7 @@ import pytest
 from ondot.embedded import binaries
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.testing import open_world
+from ondot.testing import server as testing_server
 from ondot.testing.server import IN_USE, PREFIX, VARIABLE, _remove_leftovers, new_database
 from ondot.testing.server import server as server_of_worlds
 from tests.proves import proves
@@ -21,6 +22,8 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 @proves("O7")
 async def test_without_binaries_the_advice_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE)
+    # Another test of this process may have started the embedded server, which is kept.
+    monkeypatch.setattr(testing_server, "_find_embedded", testing_server._find_embedded.__wrapped__)
     monkeypatch.setattr(binaries, "_in_the_wheel", lambda: iter(()))
     monkeypatch.setattr(binaries, "_on_the_system", lambda: iter(()))
     with pytest.raises(Misconfigured, match=r"pip install 'ondot\[embedded\]'.*ONDOT_TEST_DATABASE_URL"):

@@ -27,7 +27,8 @@ LONGEST: Final = 128
 """No key is longer, of this release or an earlier one."""
 
 _FORM: Final = re.compile(rf"{PREFIX}([0-9a-f]{{32}})_[0-9A-Za-z]{{{RANDOM_LENGTH + CHECKSUM_LENGTH}}}", re.ASCII)
-_FORM_BEFORE: Final = re.compile(r"ondot_[A-Za-z0-9_-]{20,100}", re.ASCII)
+_FORM_BEFORE: Final = re.compile(r"ondot_(?!token_)[A-Za-z0-9_-]{20,100}", re.ASCII)
+"""The token of a home begins with `ondot_token_`: it is no key."""
 
 
 def new_key(id_: UUID) -> str:

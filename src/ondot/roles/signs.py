@@ -21,19 +21,26 @@ def show_life(descriptor: int) -> None:
     with suppress(OSError, ValueError):
         faulthandler.enable(file=2)
     os.set_blocking(descriptor, False)
+    # The first by this thread: who is stopped before the other begins was never alive, and would not be judged.
+    _write_one(descriptor)
     threading.Thread(target=_write, args=(descriptor,), name="ondot-signs", daemon=True).start()
 
 
 def _write(descriptor: int) -> None:
     # Not during `atexit`: a handler that hangs there must be noticed.
-    while threading.main_thread().is_alive():
-        try:
-            os.write(descriptor, b".")
-        except BlockingIOError:
-            pass  # the supervisor itself was stopped
-        except OSError:
-            return
+    while threading.main_thread().is_alive() and _write_one(descriptor):
         time.sleep(EVERY_S)
+
+
+def _write_one(descriptor: int) -> bool:
+    """Whether anybody could read it, now or later."""
+    try:
+        os.write(descriptor, b".")
+    except BlockingIOError:
+        return True  # the supervisor itself was stopped
+    except OSError:
+        return False
+    return True
 
 
 class Signs:
