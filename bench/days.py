@@ -34,8 +34,9 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, plan_timers
 from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, JobId
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.schedule import Interval, Once, Schedule
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.audit import list_audit
 from ondot.store.connection import Connection

@@ -25,8 +25,9 @@ from fires import Fires, read_fires, submit_all, until_ended
 from fleet import Fleet, fleet
 from question import Result, ask, quantile, say
 
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
+from ondot.model.job import JobSpec, TargetSpec
 from ondot.model.schedule import Cron, Schedule
+from ondot.model.target import FunctionTarget, HttpTarget
 from receiver import Receiver, receiving
 
 EXPRESSIONS = 1_000

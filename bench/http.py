@@ -26,7 +26,8 @@ from plain_calls import plain_calls
 from question import Result, ask, say
 from steady import check, steady
 
-from ondot.model.job import HttpTarget, JobSpec
+from ondot.model.job import JobSpec
+from ondot.model.target import HttpTarget
 from receiver import Receiver, receiving
 
 PROCESSES, SLOTS = 2, 200

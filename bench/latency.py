@@ -41,7 +41,8 @@ from steady import steady
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.database import connect, open_database
 

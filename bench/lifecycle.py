@@ -30,7 +30,8 @@ from fleet import Fleet, fleet
 from question import Result, ask, say
 from steady import Load, check, steady
 
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
+from ondot.model.target import FunctionTarget
 
 SLOTS = 1_000
 BACKLOG = 20_000

@@ -26,8 +26,9 @@ from fleet import Fleet, fleet
 from question import Result, ask, say
 from seeding import Rest
 
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.schedule import Once, Schedule
+from ondot.model.target import FunctionTarget
 
 EVERY = timedelta(milliseconds=10)
 FIRST_IN = timedelta(seconds=10)

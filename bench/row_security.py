@@ -35,9 +35,10 @@ from ondot.flow.lease import Leaser
 from ondot.flow.submit import submit
 from ondot.model.completion import decide
 from ondot.model.ids import JobId, PoolNo, TenantNo, WorkerId
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.outcome import Succeeded
 from ondot.model.schedule import Interval, Schedule
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.connection import Connection
 from ondot.store.database import Database, open_database

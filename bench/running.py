@@ -33,7 +33,8 @@ from question import Result, ask, quantile, say
 
 from ondot.flow.cancel import cancel
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
+from ondot.model.target import FunctionTarget
 from ondot.store.audit import By
 from ondot.store.database import Database
 

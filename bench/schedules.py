@@ -37,8 +37,9 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.schedule import Calendar, Cron, Interval, Rrule, Schedule, cron, next_fire, when
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.database import open_database
 from ondot.store.migrate import migrate_up

@@ -40,7 +40,8 @@ from question import Result, ask, say
 
 from ondot import Ondot
 from ondot.model.ids import DEFAULT_TENANT, JobId
-from ondot.model.job import FunctionTarget, JobSpec, fill_in_schedule
+from ondot.model.job import JobSpec, fill_in_schedule
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.database import open_database
 from ondot.store.jobs import NewOnceJob, insert_once_jobs

@@ -48,8 +48,9 @@ from lease_cost import load_waiting, make_databases, named, open_case
 from question import Result, ask, say
 
 from ondot.model.ids import TenantNo
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.schedule import Interval, Schedule
+from ondot.model.target import FunctionTarget
 
 QUIET, FLOODING = TenantNo(2), TenantNo(3)
 SLOTS = 100

@@ -31,9 +31,10 @@ from ondot.flow.submit import submit
 from ondot.model.completion import decide
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, TenantNo, WorkerId
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Failed, Report, Succeeded
 from ondot.model.schedule import Cron, Interval, Once, Schedule
+from ondot.model.target import FunctionTarget
 from ondot.ports.transport import Wake
 from ondot.store.connection import Connection, Record
 from ondot.store.database import Database, open_database

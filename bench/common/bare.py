@@ -27,7 +27,8 @@ from ondot.model.completion import succeed
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Take
 from ondot.model.ids import DEFAULT_TENANT, EPOCH, ExecutionId, JobId, LeaseId, PoolNo, WorkerId
-from ondot.model.job import FunctionTarget, JobSpec, fill_in_schedule
+from ondot.model.job import JobSpec, fill_in_schedule
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.connection import Connection, OwnConnection, Record
 from ondot.store.database import Database, connect, open_database

@@ -24,8 +24,9 @@ from question import say
 from ondot.flow.in_flight import InFlight
 from ondot.flow.lease import Leaser
 from ondot.model.ids import PoolNo, WorkerId
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.schedule import Interval, Schedule
+from ondot.model.target import FunctionTarget
 from ondot.roles.process import collect_rarely
 from ondot.store.workers import register_worker
 

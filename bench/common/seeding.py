@@ -19,8 +19,9 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT, ticks_at, uuid7
-from ondot.model.job import FunctionTarget, JobSpec, decode_spec, encode_spec
+from ondot.model.job import JobSpec, decode_spec, encode_spec
 from ondot.model.schedule import Cron, Schedule, next_fire
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.database import open_database
 from ondot.transports.polling import PollingTransport

@@ -14,7 +14,8 @@ import time
 
 from client import client
 
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
+from ondot.model.target import FunctionTarget
 
 BATCH, AT_ONCE = 1_000, 2
 AHEAD, AHEAD_S = 10_000, 3.0

@@ -18,7 +18,7 @@ from ondot.environment import hide_master_keys
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo, TenantNo
-from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.ports.transport import Transport
 from ondot.roles.process import recycle, run_role
 from ondot.roles.pulse import OnHung

@@ -10,7 +10,8 @@ from ondot.api.auth import Auth
 from ondot.api.dependencies import Services
 from ondot.api.server import build_api
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.job import HttpTarget, decode_spec
+from ondot.model.job import decode_spec
+from ondot.model.target import HttpTarget
 from ondot.store.workers import set_worker_tenants
 from tests.api.conftest import Caller
 from tests.api.keys import make_key_with

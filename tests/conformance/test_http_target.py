@@ -20,7 +20,7 @@ from aiohttp import web
 from ondot import __version__
 from ondot.model.addresses import EVERYWHERE, PUBLIC, Reach, endpoint, is_public, parse_networks
 from ondot.model.execution import Outcome
-from ondot.model.job import HttpTarget
+from ondot.model.target import HttpTarget
 from ondot.targets.http.addresses import Allowed, PrivateAddress
 from ondot.targets.http.answer import MAX_BODY
 from ondot.targets.http.target import HttpCaller

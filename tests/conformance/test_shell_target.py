@@ -15,8 +15,8 @@ import pytest
 
 from ondot.model.errors import Misconfigured
 from ondot.model.execution import Outcome
-from ondot.model.job import ShellTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.target import ShellTarget
 from ondot.ports.target import Cancel
 from ondot.settings import load_settings
 from ondot.targets.output import MAX_CHARACTERS, MAX_LINE_CHARACTERS, MAX_LINES

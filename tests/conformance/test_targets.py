@@ -16,8 +16,9 @@ from ondot.app import open_targets
 from ondot.model.addresses import EVERYWHERE
 from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome
-from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
+from ondot.model.job import TargetSpec
 from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.ports.target import CallReport, Cancel, Target
 from ondot.sdk.handler import Handler
 from ondot.settings import load_settings

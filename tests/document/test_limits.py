@@ -13,7 +13,8 @@ from ondot.document.render import render_spec
 from ondot.model.errors import InvalidBody
 from ondot.model.gates import Limits, Rate
 from ondot.model.ids import JobId
-from ondot.model.job import Debounce, HttpTarget, JobSpec, Throttle, Unique, encode_spec, fill_in_schedule, is_same_spec
+from ondot.model.job import Debounce, JobSpec, Throttle, Unique, encode_spec, fill_in_schedule, is_same_spec
+from ondot.model.target import HttpTarget
 from tests.proves import proves
 from tests.test_documents import DOCS
 

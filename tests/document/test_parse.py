@@ -24,10 +24,11 @@ from ondot.document.shorthand import SHORT_NAMES
 from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.gates import Limits
 from ondot.model.ids import JobId
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, JobState, ShellTarget, decode_spec, encode_spec
+from ondot.model.job import JobSpec, JobState, decode_spec, encode_spec
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
 from ondot.model.schedule import Blackout, Calendar, Cron, Dst, Interval, Once, Schedule, preview
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.store.jobs import JobRow
 from ondot.store.sql_functions import functions
 from tests.proves import proves

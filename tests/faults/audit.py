@@ -25,7 +25,8 @@ from uuid import UUID
 import asyncpg
 
 from ondot.model.gates import Rate
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, decode_spec
+from ondot.model.job import JobSpec, decode_spec
+from ondot.model.target import FunctionTarget, HttpTarget
 from tests.faults.ledger import Call
 
 TRANSACTIONAL = "transacts"

@@ -15,10 +15,11 @@ from ondot.model.execution import State
 from ondot.model.explain_facts import Explanation
 from ondot.model.gates import Limits, Rate, encode_stages
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, NodeId, partition_of
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
 from ondot.model.schedule import Calendar, Cron, Interval, Rrule, Schedule
+from ondot.model.target import FunctionTarget
 from ondot.store.explain import find_executions
 from ondot.store.nodes import beat_node, take_partitions
 from ondot.store.workers import beat_worker

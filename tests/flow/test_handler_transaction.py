@@ -19,8 +19,9 @@ from ondot.model.completion import Completion
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
 from ondot.model.gates import Limits
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.retry import Retry
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, Cancel, Target, Targets
 from ondot.sdk.transaction import Stale
 from ondot.store.database import open_database

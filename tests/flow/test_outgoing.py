@@ -17,7 +17,7 @@ from ondot.flow.vault import Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.addresses import Endpoint
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
-from ondot.model.job import HttpTarget, ShellTarget
+from ondot.model.target import HttpTarget, ShellTarget
 from ondot.model.urls import hosts_in
 from ondot.roles.listen import ShownListener, find_addresses, listen
 from ondot.targets.http.target import HttpCaller

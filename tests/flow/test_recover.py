@@ -7,10 +7,10 @@ import pytest
 from ondot.flow.recover import lose_pass
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.job import HttpTarget
 from ondot.model.liveness import Beat, Watch
 from ondot.model.outcome import Interrupted
 from ondot.model.retry import Retry
+from ondot.model.target import HttpTarget
 from ondot.store.executions import list_attempts
 from ondot.store.workers import forget_workers, lose_worker, read_beats
 from ondot.telemetry.metrics import STALE

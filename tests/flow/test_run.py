@@ -14,9 +14,10 @@ from ondot.flow.run import run_attempt
 from ondot.model.completion import Completion
 from ondot.model.execution import Outcome, State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, LeaseId
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, TargetSpec, decode_spec, encode_spec
+from ondot.model.job import JobSpec, TargetSpec, decode_spec, encode_spec
 from ondot.model.outcome import Cancelled, Failed, Succeeded, timed_out
 from ondot.model.retry import Retry
+from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
 from ondot.ports.target import Call, End, Target, Targets
 from ondot.store.clock import DatabaseClock
 from ondot.store.queue import Leased
@@ -28,15 +29,15 @@ NOON = datetime(2031, 3, 3, 12, tzinfo=UTC)
 Handler = Callable[[Call], Awaitable[Succeeded | Failed]]
 
 
-class Calls(Target[TargetSpec]):
+class Calls(Target[AttemptTarget]):
     """A target of every kind: passes the call to the test's own function."""
 
-    def __init__(self, kind: type[TargetSpec], handler: Handler, seen: list[str]) -> None:
+    def __init__(self, kind: type[AttemptTarget], handler: Handler, seen: list[str]) -> None:
         self._kind = str(kind.__struct_config__.tag)
         self._handler = handler
         self._seen = seen
 
-    async def call(self, spec: HttpTarget | FunctionTarget | ShellTarget, call: Call) -> Succeeded | Failed:
+    async def call(self, spec: AttemptTarget, call: Call) -> Succeeded | Failed:
         self._seen.append(self._kind)
         return await self._handler(call)
 

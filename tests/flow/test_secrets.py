@@ -16,7 +16,7 @@ from ondot.flow.vault import KEPT_S, Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.errors import NoSecretKey
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.job import HttpTarget
+from ondot.model.target import HttpTarget
 from ondot.store.audit import By
 from ondot.testing import World, open_world
 from tests.proves import proves

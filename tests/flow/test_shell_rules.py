@@ -7,8 +7,8 @@ import pytest
 
 from ondot.flow.shell_rules import ShellRules
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
-from ondot.model.job import ShellTarget
 from ondot.model.outcome import Succeeded
+from ondot.model.target import ShellTarget
 from ondot.ports.target import CallReport
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import a_call, failure_of

@@ -15,9 +15,9 @@ from ondot.flow.vault import Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.errors import Conflict, NoSecretKey
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
-from ondot.model.job import HttpTarget
 from ondot.model.secret import MASK
 from ondot.model.signature import derive_key, find_fault, parse_secret, write_secret
+from ondot.model.target import HttpTarget
 from ondot.store.audit import By
 from ondot.testing import World, open_world
 from tests.proves import proves

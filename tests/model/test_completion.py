@@ -12,9 +12,10 @@ from ondot.model import completion
 from ondot.model.completion import Completion, LeasedAttempt, decide
 from ondot.model.execution import START, SUCCEED, TRANSITIONS, Outcome, PriorityClass, State, allows
 from ondot.model.ids import ExecutionId, first_id_at
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
 from ondot.model.retry import Retry
+from ondot.model.target import FunctionTarget
 from ondot.store.queries import load_queries
 from tests.proves import proves
 

@@ -7,8 +7,9 @@ import pytest
 
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
-from ondot.model.job import HttpTarget, JobSpec, decode_spec, encode_spec, is_same_spec, keep_hidden
+from ondot.model.job import JobSpec, decode_spec, encode_spec, is_same_spec, keep_hidden
 from ondot.model.secret import Destinations, Hidden, fill_in, find_references, is_host, is_secret_name, read_reference
+from ondot.model.target import HttpTarget
 from ondot.model.urls import host_of
 from tests.proves import proves
 

@@ -12,8 +12,9 @@ from ondot.flow.submit import submit
 from ondot.model.errors import Unavailable
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, PoolNo
-from ondot.model.job import FunctionTarget, JobSpec, TargetSpec
+from ondot.model.job import JobSpec, TargetSpec
 from ondot.model.outcome import Failed, Succeeded
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, Target, Targets
 from ondot.ports.transport import Transport
 from ondot.roles.scheduler import Scheduler

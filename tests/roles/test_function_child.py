@@ -12,7 +12,7 @@ import pytest
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.lease import Assignment
 from ondot.model.execution import Outcome, State
-from ondot.model.job import FunctionTarget
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import CallReport
 from ondot.roles.function_child import CONNECTIONS
 from ondot.store.database import open_database

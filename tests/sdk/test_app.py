@@ -16,8 +16,8 @@ import ondot
 from ondot import Context, Ondot
 from ondot.document.parse import job_spec
 from ondot.model.errors import InvalidSchedule
-from ondot.model.job import FunctionTarget
 from ondot.model.schedule import Cron
+from ondot.model.target import FunctionTarget
 from ondot.sdk.handler import Handler
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver

@@ -15,9 +15,10 @@ from ondot.flow.retain import sweep_pass
 from ondot.model.execution import PriorityClass, State
 from ondot.model.gates import Limits
 from ondot.model.ids import JobId, instant_of, partition_of, ticks_at
-from ondot.model.job import FunctionTarget, JobSpec, decode_spec, encode_spec
+from ondot.model.job import JobSpec, decode_spec, encode_spec
 from ondot.model.retry import Retry
 from ondot.model.schedule import Once, Schedule
+from ondot.model.target import FunctionTarget
 from tests.proves import proves
 from tests.servers import Server, connected, new_database
 from tests.world import World, job

@@ -9,7 +9,7 @@ from ondot.flow.new_jobs import new_once_jobs
 from ondot.model.completion import succeed
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.job import FunctionTarget
+from ondot.model.target import FunctionTarget
 from ondot.store.connection import Connection
 from ondot.store.jobs import NewOnceJob, insert_once_jobs
 from ondot.store.outcomes import Written, complete_executions, succeed_executions

@@ -11,7 +11,7 @@ import sys
 import msgspec
 import uvloop
 
-from ondot.model.job import ShellTarget
+from ondot.model.target import ShellTarget
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import Recorder, a_call
 

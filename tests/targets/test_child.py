@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from ondot.model.execution import Outcome
-from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Interrupted, Succeeded
 from ondot.model.scrub import SecretValues
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import CallReport, Cancel
 from ondot.sdk.handler import Handler
 from ondot.targets.function.child import ChildCaller
@@ -306,7 +306,7 @@ async def test_a_function_that_forks_in_a_child_returns_once(children: ChildCall
 async def test_a_child_dies_with_its_worker_however_that_dies() -> None:
     script = f"""
 import asyncio
-from ondot.model.job import FunctionTarget
+from ondot.model.target import FunctionTarget
 from ondot.targets.function.child import ChildCaller
 from tests.conformance.calls import a_call
 

@@ -11,8 +11,8 @@ import pytest
 
 from ondot import Context
 from ondot.model.execution import Outcome
-from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Cancel
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller

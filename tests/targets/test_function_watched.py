@@ -7,8 +7,8 @@ from itertools import permutations
 
 import pytest
 
-from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Cancel, Interrupt
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller

@@ -14,7 +14,7 @@ import msgspec
 import psutil
 import pytest
 
-from ondot.model.job import ShellTarget
+from ondot.model.target import ShellTarget
 from ondot.targets.processes import guard_main
 from ondot.targets.processes.descendants import MARK
 from ondot.targets.processes.guard import Guard

@@ -11,8 +11,8 @@ import pytest
 
 from ondot.model.addresses import EVERYWHERE
 from ondot.model.execution import Outcome
-from ondot.model.job import HttpTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.target import HttpTarget
 from ondot.ports.target import Cancel
 from ondot.targets.http.answer import MAX_BODY
 from ondot.targets.http.target import HttpCaller

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ondot.model.job import FunctionTarget
+from ondot.model.target import FunctionTarget
 from ondot.sdk.handler import Handler
 from ondot.targets.function.prints import Printed, capture_prints
 from ondot.targets.function.target import FunctionCaller

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from ondot.model.addresses import EVERYWHERE, Reach, parse_networks
-from ondot.model.job import HttpTarget
+from ondot.model.target import HttpTarget
 from ondot.targets.http.redirects import MAX_REDIRECTS
 from ondot.targets.http.target import HttpCaller
 from tests.conformance.calls import Recorder, a_call, failure_of, result_of

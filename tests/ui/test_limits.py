@@ -3,8 +3,9 @@
 import pytest
 
 from ondot.model.gates import Limits, Rate
-from ondot.model.job import Debounce, HttpTarget, JobSpec, ShellTarget, Throttle, Unique
+from ondot.model.job import Debounce, JobSpec, Throttle, Unique
 from ondot.model.retry import Retry
+from ondot.model.target import HttpTarget, ShellTarget
 from ondot.ui.limits import limits_in_words, retries_in_words
 from tests.proves import proves
 from tests.world import job

@@ -15,8 +15,9 @@ from ondot import Ondot
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.submit import submit
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.schedule import Schedule
+from ondot.model.target import FunctionTarget
 from ondot.settings import load_settings
 from ondot.store.database import open_database
 from ondot.transports.postgres import PostgresTransport

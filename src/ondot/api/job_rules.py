@@ -8,7 +8,8 @@ from msgspec import structs
 from ondot.api.dependencies import Services
 from ondot.model.access import Caller, Right
 from ondot.model.errors import Conflict, Fault, InvalidBody
-from ondot.model.job import HttpTarget, JobSpec, ShellTarget
+from ondot.model.job import JobSpec
+from ondot.model.target import HttpTarget, ShellTarget
 from ondot.store.jobs import find_pools_of_keys
 
 

@@ -19,10 +19,12 @@ from ondot.document.fields import (
 )
 from ondot.document.rules import LONGEST_ATTEMPT_S, LONGEST_WAIT_S, MAX_RETRIES
 from ondot.document.structs import to_struct
-from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget, TargetSpec
+from ondot.model.job import TargetSpec
 from ondot.model.retry import Backoff, Retry
 from ondot.model.signature import SIGNING_HEADER
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.text import MAX_NAME
+from ondot.model.workflow.spec import WorkflowTarget
 
 _HTTP: Final = HttpTarget(url="")
 _RETRY: Final = Retry()
@@ -140,5 +142,7 @@ def name_of(target: TargetSpec) -> str:
             return f"{parts.hostname}{parts.path}"[:MAX_NAME]
         case ShellTarget():
             return target.command[0][:MAX_NAME]
+        case WorkflowTarget():
+            return "workflow"
         case _:
             assert_never(target)

@@ -28,8 +28,9 @@ from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import OTHER_SHORT, SHORT
 from ondot.document.structs import to_struct, with_own_defaults
 from ondot.model.gates import Limits, Overlap
-from ondot.model.job import FunctionTarget, JobSpec, Priority
+from ondot.model.job import JobSpec, Priority
 from ondot.model.schedule import Schedule
+from ondot.model.target import FunctionTarget
 
 _LIMITS: Final = Limits()
 _JOB: Final = JobSpec(name="", target=FunctionTarget(name=""))

@@ -29,10 +29,11 @@ from ondot.document.shorthand import SHORT, Path
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import EPOCH
-from ondot.model.job import HttpTarget, JobSpec, keep_hidden, refuse_unchanged
+from ondot.model.job import JobSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
 from ondot.model.secret import Hidden, find_references, may_refer, read_reference
+from ondot.model.target import HttpTarget
 
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 MAX_BATCH_LOOKS: Final = 1_000_000

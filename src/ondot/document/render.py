@@ -22,22 +22,15 @@ from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
 from ondot.model.gates import Limits, Overlap, Rate
 from ondot.model.headers import is_sensitive
-from ondot.model.job import (
-    FunctionTarget,
-    HttpTarget,
-    JobSpec,
-    JobState,
-    Priority,
-    ShellTarget,
-    TargetSpec,
-    find_unsealed,
-)
+from ondot.model.job import JobSpec, JobState, Priority, TargetSpec, find_unsealed
 from ondot.model.retry import Backoff, Retry
 from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
 from ondot.model.secret import MASK, Hidden
 from ondot.model.signature import SIGNING_HEADER
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.workflow.spec import WorkflowTarget
 
 Seconds = int | float
 
@@ -106,11 +99,12 @@ class ShellOut(TypedDict):
 
 
 class TargetOut(TypedDict, total=False):
-    """One of `http`, `function`, `shell`."""
+    """One of `http`, `function`, `shell`, `workflow`."""
 
     http: HttpOut
     function: str
     shell: ShellOut
+    workflow: dict[str, Any]
 
 
 class RetryOut(TypedDict):
@@ -337,6 +331,8 @@ def _render_target(target: TargetSpec) -> TargetOut:
             return {"function": target.name}
         case ShellTarget():
             return {"shell": {"command": list(target.command)}}
+        case WorkflowTarget():
+            return {"workflow": msgspec.to_builtins(target)}
     assert_never(target)
 
 

@@ -29,8 +29,9 @@ from ondot.flow.served_tenants import TenantNos
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Scopes, Take
 from ondot.model.ids import LeaseId, PoolNo, TenantNo, WorkerId
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.retry import SUSPECT_FROM
+from ondot.model.target import FunctionTarget
 from ondot.model.turns import NO_ROOMS
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection

@@ -18,10 +18,11 @@ from ondot.flow.vault import NO_KEY, Vault
 from ondot.model.errors import NoSecretKey, Unavailable
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import TenantNo
-from ondot.model.job import HttpTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Failed, NotBegun
 from ondot.model.scrub import SecretValues
 from ondot.model.secret import Hidden, fill_in, may_refer
+from ondot.model.target import HttpTarget
 from ondot.store.secrets import find_secrets
 
 _ENCODER: Final = msgspec.json.Encoder()

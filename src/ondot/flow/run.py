@@ -25,10 +25,11 @@ from ondot.flow.resolve import Resolved, resolve_secrets
 from ondot.flow.vault import Vault
 from ondot.model.completion import Completion, decide, expire, stop
 from ondot.model.errors import Unavailable
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded, timed_out
 from ondot.model.retry import Retry
 from ondot.model.scrub import Scrubber, SecretValues
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, CallReport, Cancel, Interrupt, OpenTransaction, Target, Targets
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger

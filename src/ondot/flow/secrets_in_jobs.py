@@ -18,9 +18,11 @@ from ondot.flow.vault import Vault, seal_header
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, ShellTarget, find_unsealed
+from ondot.model.job import JobSpec, find_unsealed
 from ondot.model.secret import Destinations, Hidden
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.urls import host_of
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.connection import Connection
 from ondot.store.secrets import find_secrets, list_secret_names, replace_uses
 
@@ -72,6 +74,8 @@ def why_refused(destinations: Destinations, spec: JobSpec) -> str | None:
         case ShellTarget():
             if not destinations.allows_programs:
                 return f"may not be passed to programs; allowed: {_allowed(destinations)}"
+        case WorkflowTarget():
+            pass  # each of its steps is judged when it runs
         case _:
             assert_never(spec.target)
     return None

@@ -19,8 +19,8 @@ from ondot.flow.vault import NO_KEY, Vault
 from ondot.flow.work import begin
 from ondot.model.errors import Conflict, NoSecretKey, Unavailable
 from ondot.model.ids import TenantNo
-from ondot.model.job import HttpTarget
 from ondot.model.signature import SIGNING_HEADER, derive_key, parse_secret, signing_host
+from ondot.model.target import HttpTarget
 from ondot.store.audit import By, record_change
 from ondot.store.signing_keys import SigningKeyRow, add_signing_key, end_signing_keys, list_signing_keys
 

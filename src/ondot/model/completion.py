@@ -29,10 +29,11 @@ from ondot.model.execution import (
 )
 from ondot.model.fingerprint import fingerprint
 from ondot.model.ids import ExecutionId
-from ondot.model.job import FunctionTarget, JobSpec
+from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
 from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.model.retryable import retryable
+from ondot.model.target import FunctionTarget
 
 
 class AttemptKey(Protocol):

@@ -35,7 +35,8 @@ class Outcome(StrEnum):
     PREEMPTED = "PREEMPTED"
 
 
-Origin = Literal["fire", "backfill", "run", "event", "replay"]
+Origin = Literal["fire", "backfill", "run", "event", "replay", "step", "child"]
+"""`step`: of a run, which is its `job_id`. `child`: a run that a step of another run made."""
 
 
 class PriorityClass(IntEnum):

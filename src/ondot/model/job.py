@@ -20,7 +20,9 @@ from ondot.model.ids import JobId
 from ondot.model.retry import Retry
 from ondot.model.schedule import Interval, Once, Rrule, Schedule, When, for_job
 from ondot.model.secret import Hidden
+from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.urls import origin_of
+from ondot.model.workflow.spec import WorkflowTarget
 
 
 class JobState(StrEnum):
@@ -39,25 +41,6 @@ CLASS_OF: dict[Priority, PriorityClass] = {
 }
 
 NO_PAYLOAD = Raw(b"null")
-
-
-class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="http"):
-    url: str
-    method: str = "POST"
-    headers: dict[str, str | Hidden] = {}
-    connect_timeout_s: float | None = None
-    first_byte_timeout_s: float | None = None
-    follow_redirects: bool = False
-    only_public: bool = False
-    """The job was written by a caller without the scope `private-targets`."""
-
-
-class FunctionTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="function"):
-    name: str
-
-
-class ShellTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="shell"):
-    command: tuple[str, ...]
 
 
 class Unique(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -83,7 +66,7 @@ class Throttle(Struct, frozen=True, kw_only=True, omit_defaults=True):
     limit: int = 1
 
 
-TargetSpec = HttpTarget | FunctionTarget | ShellTarget
+TargetSpec = AttemptTarget | WorkflowTarget
 
 CANCEL_GRACE_S: Final = 10.0
 """The time that a cancelled attempt has to stop by itself, unless the job has a `cancel_grace`."""
@@ -95,8 +78,9 @@ heartbeats, and a nightly job may take an hour. A receiver that never answers se
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """`schedule` is None only before submit: a job without one runs once, when it is accepted.
 
-    `timeout_s` is None for the default of its target. Specs that were stored before this default existed left out
-    300 s, the default of that time, written or not: they have today's default.
+    `timeout_s` of a workflow is that of its run, otherwise that of an attempt; None for the default of its target.
+    Specs that were stored before this default existed left out 300 s, the default of that time, written or not: they
+    have today's default.
     `secrets` are the names of the secrets that it refers to; () if it has only credentials in headers, None if it has
     neither, as nearly all: such a spec is not searched, when it is written or at an attempt.
     """
@@ -132,7 +116,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         match self.target:
             case HttpTarget():
                 return HTTP_TIMEOUT_S
-            case FunctionTarget() | ShellTarget():
+            case FunctionTarget() | ShellTarget() | WorkflowTarget():
                 return None
             case _:
                 assert_never(self.target)

@@ -1,5 +1,17 @@
 -- Written by docs/schema.py from the migrations and functions; `make check` fails when they differ.
 
+CREATE TABLE ondot.arrival (
+    run_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    step_no integer,
+    item_no integer,
+    state text NOT NULL,
+    CONSTRAINT arrival_pkey PRIMARY KEY (run_id, execution_id)
+) WITH (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+CREATE INDEX arrival_at ON ondot.arrival USING btree (at);
+
 CREATE TABLE ondot.attempt (
     execution_id uuid NOT NULL,
     attempt_no integer NOT NULL,
@@ -162,13 +174,16 @@ CREATE TABLE ondot.dead_letter (
     resolved_by text,
     resolved_reason text,
     replay_id uuid,
+    run_id uuid,
+    step_no integer,
     CONSTRAINT dead_letter_pkey PRIMARY KEY (execution_id),
-    CONSTRAINT dead_letter_resolution_check CHECK ((resolution = ANY (ARRAY['replayed'::text, 'discarded'::text])))
+    CONSTRAINT dead_letter_resolution_check CHECK ((resolution = ANY (ARRAY['replayed'::text, 'discarded'::text, 'handled'::text])))
 );
 CREATE INDEX dead_letter_alike ON ondot.dead_letter USING btree (tenant_no, ((error ->> 'fingerprint'::text)), failed_at) WHERE (resolved_at IS NULL);
 CREATE INDEX dead_letter_job ON ondot.dead_letter USING btree (job_id, failed_at) WHERE (resolved_at IS NULL);
 CREATE INDEX dead_letter_open ON ondot.dead_letter USING btree (tenant_no, failed_at, execution_id) WHERE (resolved_at IS NULL);
 CREATE INDEX dead_letter_resolved ON ondot.dead_letter USING btree (tenant_no, resolved_at) WHERE (resolved_at IS NOT NULL);
+CREATE INDEX dead_letter_run ON ondot.dead_letter USING btree (run_id) WHERE ((run_id IS NOT NULL) AND (resolved_at IS NULL));
 
 CREATE TABLE ondot.execution (
     id uuid NOT NULL,
@@ -192,6 +207,9 @@ CREATE TABLE ondot.execution (
     start_by timestamp with time zone,
     replay_of uuid,
     gated boolean NOT NULL DEFAULT false,
+    awaited_by uuid,
+    step_no integer,
+    item_no integer,
     CONSTRAINT execution_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_cost_delay=0);
 CREATE INDEX execution_cancel ON ondot.execution USING btree (cancel_at) WHERE (cancel_at IS NOT NULL);
@@ -267,6 +285,8 @@ CREATE TABLE ondot.history (
     result json,
     error jsonb,
     replay_of uuid,
+    step_no integer,
+    item_no integer,
     CONSTRAINT history_pkey PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 CREATE INDEX history_job ON ONLY ondot.history USING btree (job_id, fire_at);
@@ -544,6 +564,41 @@ CREATE TABLE ondot.ready (
     CONSTRAINT ready_pkey PRIMARY KEY (pool_no, class, tenant_no, ready_at, execution_id)
 ) WITH (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_cost_delay=0);
 
+CREATE TABLE ondot.run (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    parent_run_id uuid,
+    rerun_of uuid,
+    started_at timestamp with time zone,
+    blocked_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    look_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    job_version integer NOT NULL,
+    parent_step_no integer,
+    parent_item_no integer,
+    depth smallint NOT NULL DEFAULT 0,
+    is_paused boolean NOT NULL DEFAULT false,
+    waiting integer NOT NULL DEFAULT 0,
+    active integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    skipped integer NOT NULL DEFAULT 0,
+    blocked integer NOT NULL DEFAULT 0,
+    superseded integer NOT NULL DEFAULT 0,
+    state text NOT NULL,
+    verdict text,
+    reason text,
+    CONSTRAINT run_pkey PRIMARY KEY (id),
+    CONSTRAINT run_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'BLOCKED'::text, 'ENDING'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text]))),
+    CONSTRAINT run_verdict_check CHECK ((verdict = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text])))
+) WITH (fillfactor=50);
+CREATE INDEX run_ended ON ondot.run USING btree (ended_at) WHERE (ended_at IS NOT NULL);
+CREATE INDEX run_job ON ondot.run USING btree (job_id, id);
+CREATE INDEX run_look ON ondot.run USING btree (look_at) WHERE (look_at IS NOT NULL);
+CREATE INDEX run_parent ON ondot.run USING btree (parent_run_id) WHERE (parent_run_id IS NOT NULL);
+CREATE INDEX run_tenant ON ondot.run USING btree (tenant_no, id);
+
 CREATE TABLE ondot.secret (
     tenant_no integer NOT NULL,
     name text NOT NULL,
@@ -632,6 +687,23 @@ CREATE TABLE ondot.slot (
     CONSTRAINT slot_pkey PRIMARY KEY (gate_id, execution_id)
 ) WITH (autovacuum_vacuum_scale_factor=0.02);
 CREATE INDEX slot_execution ON ondot.slot USING btree (execution_id);
+
+CREATE TABLE ondot.step (
+    run_id uuid NOT NULL,
+    execution_id uuid,
+    released_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    step_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    generation integer NOT NULL DEFAULT 0,
+    parents_succeeded integer NOT NULL DEFAULT 0,
+    parents_failed integer NOT NULL DEFAULT 0,
+    parents_skipped integer NOT NULL DEFAULT 0,
+    state text NOT NULL,
+    reason text,
+    result json,
+    CONSTRAINT step_pkey PRIMARY KEY (run_id, step_no)
+) WITH (fillfactor=70);
 
 CREATE TABLE ondot.streak (
     job_id uuid NOT NULL,

@@ -19,8 +19,8 @@ from typing import Final
 import msgspec
 
 from ondot.model.ids import TenantNo
-from ondot.model.job import ShellTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
+from ondot.model.target import ShellTarget
 from ondot.ports.target import Call, Target
 from ondot.targets.cancelling import not_called
 from ondot.targets.output import Output

@@ -31,7 +31,9 @@ from ondot.flow.run import Runner, refuse
 from ondot.flow.vault import Vault
 from ondot.model.completion import Completion
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
-from ondot.model.job import FunctionTarget, HttpTarget, JobSpec, TargetSpec
+from ondot.model.job import JobSpec, TargetSpec
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.ports.target import Targets
 from ondot.settings import Settings
 from ondot.store.connection import DATABASE_ERROR
@@ -194,9 +196,15 @@ def _record(assignment: Assignment, spec: JobSpec, completion: Completion, at: d
 
 
 def _name_of(target: TargetSpec) -> str:
-    if isinstance(target, FunctionTarget):
-        return target.name
-    return target.url if isinstance(target, HttpTarget) else " ".join(target.command)
+    match target:
+        case FunctionTarget():
+            return target.name
+        case HttpTarget():
+            return target.url
+        case ShellTarget():
+            return " ".join(target.command)
+        case WorkflowTarget():
+            return "workflow"
 
 
 def _decode(text: str | None) -> Any:

@@ -13,7 +13,7 @@ from ondot.flow.vault import Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.addresses import EVERYWHERE
 from ondot.model.errors import Misconfigured
-from ondot.model.job import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.sdk.app import Ondot
 from ondot.store.database import Database, open_database
 from ondot.targets.function.target import FunctionCaller

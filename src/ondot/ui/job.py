@@ -15,8 +15,10 @@ from ondot.flow.explain import JobExplanation, explain_job
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.job import FunctionTarget, HttpTarget, JobState, ShellTarget, TargetSpec
+from ondot.model.job import JobState, TargetSpec
 from ondot.model.schedule import GivenUp, for_job, in_words, jitter_offset, preview
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job
@@ -187,3 +189,5 @@ def _target(target: TargetSpec) -> str:
             return f"function {target.name}"
         case ShellTarget():
             return " ".join(target.command)
+        case WorkflowTarget():
+            return f"workflow of {len(target.steps)} steps"

@@ -11,8 +11,8 @@ import asyncio
 from typing import Final
 
 from ondot.model.execution import Outcome
-from ondot.model.job import FunctionTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, timed_out
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, CallReport, Target
 from ondot.targets.cancelling import not_called, until_cancel
 from ondot.targets.function.child_process import Child, ChildCall

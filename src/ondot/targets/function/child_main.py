@@ -21,9 +21,9 @@ import uvloop
 
 from ondot.environment import take_environment
 from ondot.model.ids import ExecutionId, JobId
-from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.model.scrub import SecretValues
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, Cancel, OpenTransaction
 from ondot.sdk.handler import Handler
 from ondot.sdk.load import load_app

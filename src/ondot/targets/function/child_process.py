@@ -13,8 +13,8 @@ from contextlib import suppress
 from typing import Final
 
 from ondot.environment import hand_over
-from ondot.model.job import FunctionTarget
 from ondot.model.outcome import Interrupted
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, CallReport, Cancel
 from ondot.targets.function.child_protocol import UP, Begin, Done, Down, Messages, Progressed, Ready, Said, Up, encode
 from ondot.targets.output import Output

@@ -7,8 +7,8 @@ child at once, whichever execution it is for: there it holds up nothing else, an
 
 from collections.abc import Sequence
 
-from ondot.model.job import FunctionTarget
 from ondot.model.retry import SUSPECT_FROM
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, CallReport, End, Interrupt, Target
 from ondot.targets.function.child import STARTS_WITHIN_S, ChildCaller
 from ondot.targets.function.target import FunctionCaller

@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from ondot.model.job import FunctionTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
+from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, End, Interrupt, Target
 from ondot.sdk.handler import TASK_NAME, Handler
 from ondot.targets.cancelling import not_called

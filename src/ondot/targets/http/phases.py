@@ -13,8 +13,8 @@ from typing import Any, Final
 import aiohttp
 
 from ondot.model.execution import Outcome
-from ondot.model.job import HttpTarget
 from ondot.model.outcome import AttemptError, Failed, timed_out
+from ondot.model.target import HttpTarget
 
 CONNECT_TIMEOUT_S: Final = 10.0
 

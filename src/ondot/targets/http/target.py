@@ -31,10 +31,10 @@ from ondot.model.addresses import PUBLIC, Reach
 from ondot.model.errors import NoSecretKey, OndotError
 from ondot.model.headers import why_reserved
 from ondot.model.ids import TenantNo
-from ondot.model.job import HttpTarget
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
 from ondot.model.secret import Hidden
 from ondot.model.signature import sign
+from ondot.model.target import HttpTarget
 from ondot.ports.target import Call, Target
 from ondot.targets.cancelling import not_called
 from ondot.targets.http.addresses import Allowed, AllowedResolver, PrivateAddress
