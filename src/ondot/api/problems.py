@@ -21,6 +21,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "not-json": 400,
         "invalid-body": 422,
         "invalid-schedule": 422,
+        "invalid-graph": 400,
         "invalid-parameters": 422,
         "idempotency-key-reused": 422,
         "too-large": 413,

@@ -4,7 +4,8 @@
     ├── InvalidRequest        the caller's input
     │   ├── NotJson             400  the body is not JSON
     │   ├── InvalidBody         422  fields with errors, each with a JSON pointer
-    │   │   └── InvalidSchedule      a schedule that cannot be parsed, or never fires
+    │   │   ├── InvalidSchedule      a schedule that cannot be parsed, or never fires
+    │   │   └── InvalidGraph    400  a cycle, or a parent that does not exist
     │   ├── InvalidParameters   422  of the query or a header
     │   ├── KeyReused           422  an idempotency key with another body
     │   └── TooLarge            413
@@ -74,6 +75,11 @@ class InvalidBody(InvalidRequest):
 class InvalidSchedule(InvalidBody):
     code = "invalid-schedule"
     title = "The schedule is not valid"
+
+
+class InvalidGraph(InvalidBody):
+    code = "invalid-graph"
+    title = "The graph is not valid"
 
 
 class InvalidParameters(InvalidRequest):
