@@ -240,6 +240,17 @@ async def test_an_answer_of_just_the_bound_is_kept_whole(http: HttpCaller, recei
     assert result_of(await http.call(HttpTarget(url=receiver.url), a_call())) == {"status": 200, "body": "x" * MAX_BODY}
 
 
+@proves("E14", "W4")
+async def test_more_of_an_answer_is_kept_for_a_step_that_reads_it(http: HttpCaller, receiver: Receiver) -> None:
+    files = [f"file-{number}" for number in range(20_000)]
+    receiver.answer(lambda: web.json_response(files))
+    whole = result_of(await http.call(HttpTarget(url=receiver.url), a_call(result_bytes=1_000_000)))
+    assert whole == {"status": 200, "body": files}
+    cut = result_of(await http.call(HttpTarget(url=receiver.url), a_call(result_bytes=100_000)))
+    assert len(cut["body"]) == 100_000
+    assert "100,000" in cut["cut"]
+
+
 @proves("E14")
 async def test_a_gzip_bomb_is_unpacked_no_further_than_is_kept(http: HttpCaller, receiver: Receiver) -> None:
     bomb = gzip.compress(b"0" * 50_000_000)

@@ -61,6 +61,21 @@ async def test_no_program_is_run_unless_the_worker_allows_it(tmp_path: Path) -> 
     assert not made.exists()
 
 
+@proves("E14", "W4")
+async def test_the_whole_output_of_a_program_is_kept_for_a_step_that_reads_it() -> None:
+    whole = result_of(await run(sh("seq -s, 1 20000 | sed 's/.*/[&]/'"), result_bytes=1_000_000))
+    assert whole["json"] == list(range(1, 20_001))
+    assert whole["stdout"].startswith("[1,2,3")
+    assert "cut" not in whole
+    cut = result_of(await run(sh("seq 1 20000"), result_bytes=1_000))
+    assert cut["stdout"].startswith("1\n2\n3\n")
+    assert cut["cut"] == "only the first 1,000 of 108,894 bytes of its output are kept"
+    assert result_of(await run(sh("echo plain words"), result_bytes=1_000)) == {
+        "exit_code": 0,
+        "stdout": "plain words\n",
+    }
+
+
 @proves("T4")
 async def test_arguments_are_passed_unchanged_and_no_shell_reads_them() -> None:
     words = ("$HOME; echo `id` | cat > /tmp/x", "*", "a b", "", "&&")

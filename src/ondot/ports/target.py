@@ -83,6 +83,8 @@ class Call(Struct, frozen=True):
     """Workers lost so far while they ran this execution. From two on, a function is a suspect and runs in a child."""
     tenant_no: TenantNo = DEFAULT_TENANT
     pool: str = "default"
+    result_bytes: int | None = None
+    """How much of its answer or standard output the result has, because a step may read it; None for the usual."""
 
     @property
     def fire_at(self) -> datetime:

@@ -12,6 +12,7 @@ import errno
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC
 from pathlib import Path
 from typing import Final
@@ -101,6 +102,7 @@ class ShellCaller(Target[ShellTarget]):
                     mark=mark,
                     cwd=scratch,
                     confinement=self._confinement,
+                    max_kept=call.result_bytes or 0,
                 )
         except TimeoutError:
             if not deadline.expired() or call.timeout_s is None:
@@ -123,7 +125,7 @@ class ShellCaller(Target[ShellTarget]):
         exit_code = await process.wait(left_s, call.cancel)
         if exit_code is not None:
             await process.drain(self._drain_s)
-            return _report(exit_code, process, self._confinement.limits)
+            return _report(exit_code, process, self._confinement.limits, call.result_bytes)
         if not call.cancel.requested and call.timeout_s is not None:
             await process.end(self._kill_after_s)
             return timed_out(call.timeout_s, "The program and all its processes were ended.")
@@ -142,9 +144,9 @@ def facts(call: Call) -> dict[str, str]:
     }
 
 
-def _report(exit_code: int, process: Process, limits: Limits) -> Succeeded | Failed:
+def _report(exit_code: int, process: Process, limits: Limits, max_bytes: int | None = None) -> Succeeded | Failed:
     if exit_code == 0:
-        return Succeeded(_result(exit_code, process))
+        return Succeeded(_result(exit_code, process) if max_bytes is None else _whole_result(process, max_bytes))
     lines = storable_bytes(process.tail("stderr")).splitlines()[-DETAIL_LINES:]
     detail = "\n".join(lines) or None
     reached = limits.find_reached(exit_code, detail or "")
@@ -172,6 +174,18 @@ def _report_cancel(exit_code: int | None, process: Process, grace_s: float, *, f
 
 def _result(exit_code: int, process: Process) -> str:
     result = {"exit_code": exit_code, "stdout": storable_bytes(process.tail("stdout"))}
+    return msgspec.json.encode(result).decode()
+
+
+def _whole_result(process: Process, max_bytes: int) -> str:
+    """For a step whose result another may read: the whole output, and its value if it is JSON."""
+    result: dict[str, object] = {"exit_code": 0, "stdout": storable_bytes(process.stdout)}
+    if process.stdout_bytes > max_bytes:
+        result["cut"] = f"only the first {max_bytes:,} of {process.stdout_bytes:,} bytes of its output are kept"
+    else:
+        with suppress(msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            msgspec.json.decode(process.stdout)
+            result["json"] = msgspec.Raw(process.stdout)
     return msgspec.json.encode(result).decode()
 
 

@@ -1,4 +1,4 @@
-"""Reads a receiver's answer: the first 64 KiB, and not more.
+"""Reads a receiver's answer: the first 64 KiB, or 16 MiB if another step of its run may read it, and not more.
 
 The connection of a longer answer is closed, because the rest would have to be read before it could be used again. A
 request asks for answers without compression. If one is compressed all the same, it is decompressed up to the same
@@ -28,6 +28,7 @@ class Answer:
     body: bytes
     is_json: bool
     cut: bool
+    max_bytes: int = MAX_BODY
 
     @property
     def text(self) -> str:
@@ -37,7 +38,7 @@ class Answer:
         """The result of an execution: JSON stays JSON, anything else becomes text; `cut` says that there was more."""
         result: dict[str, Any] = {"status": self.status, "body": self._body()}
         if self.cut:
-            result["cut"] = f"only the first {MAX_BODY:,} bytes of the answer are kept"
+            result["cut"] = f"only the first {self.max_bytes:,} bytes of the answer are kept"
         return msgspec.json.encode(result).decode()
 
     def _body(self) -> object:
@@ -52,30 +53,33 @@ class Answer:
         return self.text
 
 
-async def read_answer(response: aiohttp.ClientResponse) -> Answer:
+async def read_answer(response: aiohttp.ClientResponse, max_bytes: int | None = None) -> Answer:
+    """`max_bytes`: how much of its body is kept; None for the usual."""
+    kept = max_bytes or MAX_BODY
     chunks: list[bytes] = []
     length = 0
-    while length <= MAX_BODY and (chunk := await response.content.read(MAX_BODY + 1 - length)):
+    while length <= kept and (chunk := await response.content.read(kept + 1 - length)):
         chunks.append(chunk)
         length += len(chunk)
     body = b"".join(chunks)
-    cut = length > MAX_BODY
+    cut = length > kept
     if cut:
         response.close()
     if encoding := response.headers.get("content-encoding", "identity").strip().lower().removeprefix("x-"):
-        body, more = _decompress(body, encoding)
+        body, more = _decompress(body, encoding, kept)
         cut = cut or more
     media_type = response.content_type
     return Answer(
         status=response.status,
         headers=response.headers,
-        body=body[:MAX_BODY],
+        body=body[:kept],
         is_json=media_type == "application/json" or media_type.endswith("+json"),
         cut=cut,
+        max_bytes=kept,
     )
 
 
-def _decompress(body: bytes, encoding: str) -> tuple[bytes, bool]:
+def _decompress(body: bytes, encoding: str, max_bytes: int) -> tuple[bytes, bool]:
     """The body, and whether there is more of it than is kept."""
     if encoding == "identity" or not body:
         return body, False
@@ -83,7 +87,7 @@ def _decompress(body: bytes, encoding: str) -> tuple[bytes, bool]:
         return f"({len(body):,} bytes of {encoding[:40]}, not decompressed)".encode(), False
     decompressor = zlib.decompressobj(_ZLIB_OR_GZIP)
     try:
-        decompressed = decompressor.decompress(body, MAX_BODY + 1)
+        decompressed = decompressor.decompress(body, max_bytes + 1)
     except zlib.error as error:
         return f"({len(body):,} bytes that are not {encoding}: {error})".encode(), False
-    return decompressed, len(decompressed) > MAX_BODY
+    return decompressed, len(decompressed) > max_bytes

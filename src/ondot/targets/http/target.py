@@ -177,7 +177,7 @@ class HttpCaller(Target[HttpTarget]):
         async with phases:
             response = await request.__aenter__()
         try:
-            return await read_answer(response)
+            return await read_answer(response, call.result_bytes)
         finally:
             await request.__aexit__(*sys.exc_info())
 

@@ -51,9 +51,13 @@ class Lines(Protocol):
 class _Reader(asyncio.Protocol):
     """Splits a stream into lines, in bounded memory, and remembers its last bytes."""
 
-    def __init__(self, stream: Stream, output: Lines) -> None:
+    def __init__(self, stream: Stream, output: Lines, max_kept: int = 0) -> None:
+        """`max_kept`: how many of its first bytes it keeps, beside the last ones."""
         self.ended = asyncio.get_running_loop().create_future()
         self.tail = b""
+        self.kept = bytearray()
+        self.written = 0
+        self._max_kept = max_kept
         self._stream = stream
         self._output = output
         self._partial = b""
@@ -66,6 +70,9 @@ class _Reader(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self.written += len(data)
+        if len(self.kept) < self._max_kept:
+            self.kept += data[: self._max_kept - len(self.kept)]
         start = 0
         # Line by line only while lines are kept: a flood of short ones would block the loop (`yes` writes 130,000 of
         # them in one read).
@@ -182,11 +189,12 @@ class Process:
         mark: str | None = None,
         cwd: Path | None = None,
         confinement: Confinement | None = None,
+        max_kept: int = 0,
     ) -> "Process":
         """Raises OSError or ValueError if it cannot be started. If cancelled, it ends what it started.
 
         With a guard, the program is killed if this process dies before `close`. With a confinement, the launcher starts
-        it if it needs one.
+        it if it needs one. `max_kept`: how many bytes of its standard output `stdout` has.
         """
         if any("\0" in word for word in command):
             # uvloop would pass only the part before it.
@@ -194,7 +202,7 @@ class Process:
         mark = mark or new_mark()
         how = _begin if confinement is None or not confinement.is_launched else partial(_launch, confinement)
         begin = partial(how, command=command, environment={**environment, MARK: mark}, pass_fds=pass_fds, cwd=cwd)
-        starting = asyncio.ensure_future(cls._start(begin, payload, output, guard, mark))
+        starting = asyncio.ensure_future(cls._start(begin, payload, output, guard, mark, max_kept))
         try:
             return await asyncio.shield(starting)
         except asyncio.CancelledError:
@@ -214,6 +222,7 @@ class Process:
         output: Lines,
         guard: Guard | None,
         mark: str,
+        max_kept: int,
     ) -> "Process":
         loop = asyncio.get_running_loop()
         ours: list[int] = []
@@ -240,7 +249,10 @@ class Process:
         finally:
             for fd in theirs:
                 os.close(fd)
-        readers: dict[Stream, _Reader] = {"stdout": _Reader("stdout", output), "stderr": _Reader("stderr", output)}
+        readers: dict[Stream, _Reader] = {
+            "stdout": _Reader("stdout", output, max_kept),
+            "stderr": _Reader("stderr", output),
+        }
         writing, _ = await loop.connect_write_pipe(asyncio.BaseProtocol, os.fdopen(ours[0], "wb", 0))
         # A program need not read the payload to its end: a broken pipe only ends the writing.
         writing.write(payload)
@@ -253,6 +265,16 @@ class Process:
     def tail(self, stream: Stream) -> bytes:
         """The last bytes that it wrote."""
         return self._readers[stream].tail
+
+    @property
+    def stdout(self) -> bytes:
+        """The first bytes of its standard output, up to `max_kept`."""
+        return bytes(self._readers["stdout"].kept)
+
+    @property
+    def stdout_bytes(self) -> int:
+        """How many it wrote."""
+        return self._readers["stdout"].written
 
     async def wait(self, timeout_s: float | None, cancel: Cancel | None = None) -> int | None:
         """The exit code, negative for a signal; None if it still runs: its time is over, or it was cancelled."""
