@@ -19,11 +19,13 @@ from ondot.flow.audit_seal import Sealer
 from ondot.flow.lease import Leaser
 from ondot.kms import generate_key, open_kms
 from ondot.model.access import Role
-from ondot.model.ids import TenantNo
+from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.keys import new_key
 from ondot.store.keys import add_key
 from ondot.store.logs import LogLine, Progress, add_log_lines, save_progress
+from ondot.store.maps import insert_maps, insert_portions, make_items
 from ondot.store.objects import ObjectRow, add_objects
+from ondot.store.step_waits import insert_step_wait
 from ondot.ui.pages import build_pages
 from tests.world import DEFAULT_POOL, World, failed
 
@@ -160,4 +162,17 @@ async def fill(tenant: Inhabitant) -> None:
         world.after(3600),
         email,
     )
+    await _fill_maps(tenant)
     await Sealer(world.database, None).one_pass()
+
+
+async def _fill_maps(tenant: Inhabitant) -> None:
+    """A map with a list, an item, and a step that waits for a person."""
+    run, execution = tenant.world.database.clock.new_ids(2)
+    async with tenant.world.database.connection() as connection:
+        await insert_maps(connection, tenant.tenant_no, run, {0: 1}, with_cursor=0)
+        await insert_portions(connection, tenant.tenant_no, run, 0, {0: f'["{tenant.canary}"]'})
+        await make_items(connection, tenant.tenant_no, run, 0, {0: ExecutionId(execution)})
+        await insert_step_wait(
+            connection, tenant.tenant_no, run, 1, ExecutionId(execution), "approval", role="operator", within_s=None
+        )

@@ -43,6 +43,7 @@ BLOCKS: Final = {
     "make_owed": "the tenant comes from the owed range",
     "put_off_owed": "ranges that this node took",
     "find_past_deadline": "housekeeping",
+    "end_due_waits": "housekeeping",
     "succeed_executions": "fenced by worker and attempt",
     "find_chores": "housekeeping",
     "explain_suspects": "the slots of workers are for all tenants",

@@ -314,6 +314,18 @@ CREATE TABLE ondot.installation (
     CONSTRAINT installation_pkey PRIMARY KEY (one_row)
 );
 
+CREATE TABLE ondot.item (
+    run_id uuid NOT NULL,
+    execution_id uuid,
+    step_no integer NOT NULL,
+    item_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    generation integer NOT NULL DEFAULT 0,
+    state text NOT NULL,
+    CONSTRAINT item_pkey PRIMARY KEY (run_id, step_no, item_no)
+) WITH (fillfactor=70);
+CREATE INDEX item_waiting ON ondot.item USING btree (run_id, step_no, item_no) WHERE (state = 'WAITING'::text);
+
 CREATE TABLE ondot.job (
     id uuid NOT NULL,
     tenant_no integer NOT NULL,
@@ -441,6 +453,33 @@ CREATE TABLE ondot.log (
     line text NOT NULL,
     CONSTRAINT log_pkey PRIMARY KEY (execution_id, attempt_no, line_no)
 ) PARTITION BY RANGE (execution_id);
+
+CREATE TABLE ondot.map_portion (
+    run_id uuid NOT NULL,
+    step_no integer NOT NULL,
+    first_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    items json NOT NULL,
+    CONSTRAINT map_portion_pkey PRIMARY KEY (run_id, step_no, first_no)
+);
+
+CREATE TABLE ondot.mapped (
+    run_id uuid NOT NULL,
+    step_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    total integer NOT NULL,
+    cursor integer NOT NULL DEFAULT 0,
+    waiting integer NOT NULL DEFAULT 0,
+    active integer NOT NULL DEFAULT 0,
+    stuck integer NOT NULL DEFAULT 0,
+    succeeded integer NOT NULL DEFAULT 0,
+    failed integer NOT NULL DEFAULT 0,
+    concurrency integer,
+    tolerate_count integer,
+    tolerate_percent double precision,
+    is_open boolean NOT NULL DEFAULT false,
+    CONSTRAINT mapped_pkey PRIMARY KEY (run_id, step_no)
+) WITH (fillfactor=50);
 
 CREATE TABLE ondot.migration (
     number integer NOT NULL,
@@ -589,6 +628,7 @@ CREATE TABLE ondot.run (
     state text NOT NULL,
     verdict text,
     reason text,
+    stuck integer NOT NULL DEFAULT 0,
     CONSTRAINT run_pkey PRIMARY KEY (id),
     CONSTRAINT run_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'BLOCKED'::text, 'ENDING'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text]))),
     CONSTRAINT run_verdict_check CHECK ((verdict = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text])))
@@ -704,6 +744,24 @@ CREATE TABLE ondot.step (
     result json,
     CONSTRAINT step_pkey PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor=70);
+
+CREATE TABLE ondot.step_wait (
+    run_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    due_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    step_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    kind text NOT NULL,
+    role text,
+    state text,
+    reason text,
+    result json,
+    CONSTRAINT step_wait_kind_check CHECK ((kind = ANY (ARRAY['time'::text, 'event'::text, 'approval'::text]))),
+    CONSTRAINT step_wait_pkey PRIMARY KEY (run_id, execution_id),
+    CONSTRAINT step_wait_state_check CHECK ((state = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text])))
+) WITH (fillfactor=70);
+CREATE INDEX step_wait_due ON ondot.step_wait USING btree (due_at) WHERE ((ended_at IS NULL) AND (due_at IS NOT NULL));
 
 CREATE TABLE ondot.streak (
     job_id uuid NOT NULL,

@@ -39,6 +39,7 @@ class MapCounts(Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
 
+
 def read_list(step: str, value: object) -> list[object]:
     """The items; raises `NotMappable`."""
     if not isinstance(value, list):
@@ -87,7 +88,7 @@ def judge(counts: MapCounts, tolerate: Tolerate | None) -> MapEnd | None:
 def judge_each(
     counts: MapCounts, tolerate: Tolerate | None, before: MapCounts, before_ended: str | None
 ) -> MapEnd | None:
-    """The same for `each`: `before` are the counts of the step that it names, `before_ended` the state that it ended in.
+    """The same for `each`: `before` has the counts of the step that it names, `before_ended` the state that ended it.
 
     Beyond the tolerance of that step, items wait for those that failed there, and the step is BLOCKED.
     """
