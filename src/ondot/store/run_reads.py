@@ -131,9 +131,7 @@ async def list_runs(
 ) -> list[RunRow]:
     """Runs that have started, newest first."""
     wanted = None if states is None else [state.value for state in states]
-    rows = await connection.fetch(
-        _SQL["list_runs"].text, tenant_no, job_id, wanted, before, limit, ids, parent_run_id
-    )
+    rows = await connection.fetch(_SQL["list_runs"].text, tenant_no, job_id, wanted, before, limit, ids, parent_run_id)
     return [_run(row) for row in rows]
 
 
@@ -148,9 +146,7 @@ async def list_steps(
 ) -> list[ShownStep]:
     """In the order in which they were written."""
     wanted = None if states is None else [state.value for state in states]
-    rows = await connection.fetch(
-        _SQL["list_steps"].text, tenant_no, run_id, after, limit, wanted, LISTED_RESULT_BYTES
-    )
+    rows = await connection.fetch(_SQL["list_steps"].text, tenant_no, run_id, after, limit, wanted, LISTED_RESULT_BYTES)
     return [_step(row) for row in rows]
 
 
@@ -178,9 +174,7 @@ async def find_step_executions(
         day = list(group)
         text = with_day_bounds(_SQL["find_ended_steps"], day, from_id="$3", before_id="$4")
         found |= {row["id"]: row for row in await connection.fetch(text, tenant_no, day)}
-    return {
-        id_: StepExecution(**(dict(row) | {"error": _decode(row["error"])})) for id_, row in found.items()
-    }
+    return {id_: StepExecution(**(dict(row) | {"error": _decode(row["error"])})) for id_, row in found.items()}
 
 
 async def list_past_steps(connection: Connection, tenant_no: TenantNo, run_id: UUID, step_no: int) -> list[PastStep]:

@@ -545,6 +545,20 @@ CREATE TABLE ondot.partition (
     CONSTRAINT partition_pkey PRIMARY KEY (partition_no)
 ) WITH (fillfactor=50);
 
+CREATE TABLE ondot.past_step (
+    run_id uuid NOT NULL,
+    repair_id uuid NOT NULL,
+    execution_id uuid,
+    released_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    step_no integer NOT NULL,
+    tenant_no integer NOT NULL,
+    generation integer NOT NULL,
+    state text NOT NULL,
+    reason text,
+    CONSTRAINT past_step_pkey PRIMARY KEY (run_id, step_no, repair_id)
+);
+
 CREATE TABLE ondot.person (
     id uuid NOT NULL,
     tenant_no integer NOT NULL,
@@ -602,6 +616,19 @@ CREATE TABLE ondot.ready (
     execution_id uuid NOT NULL,
     CONSTRAINT ready_pkey PRIMARY KEY (pool_no, class, tenant_no, ready_at, execution_id)
 ) WITH (autovacuum_vacuum_scale_factor=0.01, autovacuum_vacuum_cost_delay=0);
+
+CREATE TABLE ondot.repair (
+    id uuid NOT NULL,
+    run_id uuid NOT NULL,
+    at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    action text NOT NULL,
+    actor text NOT NULL,
+    reason text,
+    steps text[] NOT NULL,
+    CONSTRAINT repair_pkey PRIMARY KEY (id)
+);
+CREATE INDEX repair_run ON ondot.repair USING btree (run_id, id);
 
 CREATE TABLE ondot.run (
     id uuid NOT NULL,
@@ -742,6 +769,7 @@ CREATE TABLE ondot.step (
     state text NOT NULL,
     reason text,
     result json,
+    payload json,
     CONSTRAINT step_pkey PRIMARY KEY (run_id, step_no)
 ) WITH (fillfactor=70);
 

@@ -8,25 +8,17 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 Times = tuple[datetime | None, datetime | None]
-"""When a step was released, and when it ended."""
+"""When a step was released, and when it ended. A join is not released."""
 
 
 def find_critical_path(parents: Sequence[Sequence[int]], times: Mapping[int, Times]) -> list[int]:
     """Numbers of steps, in the order in which they ran. `times`: of the steps that ran or run."""
-    ran = {no: at for no, at in times.items() if at[0] is not None}
-    if not ran:
+    running = {no: released_at for no, (released_at, ended_at) in times.items() if released_at and not ended_at}
+    ended = {no: ended_at for no, (_, ended_at) in times.items() if ended_at is not None}
+    if not running and not ended:
         return []
-    running = [no for no, (_, ended_at) in ran.items() if ended_at is None]
-    no: int | None = min(running, key=lambda no: (ran[no][0], no)) if running else max(ran, key=lambda no: _end(ran, no))
-    path: list[int] = []
-    while no is not None:
-        path.append(no)
-        above = [parent for parent in parents[no] if parent in ran and ran[parent][1] is not None]
-        no = max(above, key=lambda parent: _end(ran, parent), default=None)
+    no = min(running, key=lambda no: (running[no], no)) if running else max(ended, key=lambda no: (ended[no], -no))
+    path = [no]
+    while above := [parent for parent in parents[path[-1]] if parent in ended]:
+        path.append(max(above, key=lambda no: (ended[no], -no)))
     return path[::-1]
-
-
-def _end(times: Mapping[int, Times], no: int) -> tuple[datetime, int]:
-    ended_at = times[no][1]
-    assert ended_at is not None
-    return ended_at, -no

@@ -47,6 +47,7 @@ class StepRow:
     step_no: int
     state: StepState = StepState.WAITING
     execution_id: UUID | None = None
+    """The execution of its latest generation. Of a WAITING step: one that a repair stopped and that has not ended."""
     parents_succeeded: int = 0
     parents_failed: int = 0
     parents_skipped: int = 0
@@ -171,10 +172,15 @@ class Progress:
 
     def _arrive(self, arrival: Arrival) -> None:
         row = self.rows[arrival.step_no]
-        if row.state is not StepState.RELEASED or row.execution_id != arrival.execution_id:
-            self.superseded += 1
-        else:
+        if row.state is StepState.RELEASED and row.execution_id == arrival.execution_id:
             self.end(arrival.step_no, StepState(arrival.state))
+            return
+        self.superseded += 1
+        if row.state is StepState.WAITING and row.execution_id == arrival.execution_id:
+            # A repair stopped this generation of the step: the next one waited for its end.
+            row.execution_id = None
+            self._changed.add(row.step_no)
+            self._decide_if_ready(row)
 
     def _children_concerned(self, no: int) -> Iterable[int]:
         """The children that hear of an end: `finally` steps hear only of each other, once the run ends."""
@@ -210,6 +216,8 @@ class Progress:
         no = row.step_no
         if row.state is not StepState.WAITING or row.parents_ended < len(self.graph.parents[no]):
             return
+        if row.execution_id is not None:
+            return  # Its generation before has not ended.
         step = self.graph.steps[no]
         tally = Tally(row.parents_succeeded, row.parents_failed, row.parents_skipped)
         match decide_step(step.when, tally, row.reason):
