@@ -195,6 +195,25 @@ async def delete_user(api: Caller) -> Request:
     return await user(api), None
 
 
+HOOK: Final = {"name": "github", "type": "com.github.push", "signature": "github"}
+
+
+async def create_hook(api: Caller) -> Request:
+    return "/v1/hooks", HOOK
+
+
+async def hook(api: Caller) -> str:
+    return f"/v1/hooks/{(await api.http.post('/v1/hooks', json=HOOK)).json()['id']}"
+
+
+async def rotate_hook(api: Caller) -> Request:
+    return f"{await hook(api)}/rotate", None
+
+
+async def delete_hook(api: Caller) -> Request:
+    return await hook(api), None
+
+
 CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/jobs": (create, "job.create"),
     "POST /v1/jobs/batch": (create_batch, "job.create"),
@@ -218,6 +237,9 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "PUT /v1/secrets/{name}": (set_secret, "secret.set"),
     "DELETE /v1/secrets/{name}": (delete_secret, "secret.delete"),
     "POST /v1/webhooks/signing-secret/rotate": (rotate_signing_secret, "webhook.rotate"),
+    "POST /v1/hooks": (create_hook, "hook.create"),
+    "POST /v1/hooks/{id}/rotate": (rotate_hook, "hook.rotate"),
+    "DELETE /v1/hooks/{id}": (delete_hook, "hook.delete"),
     "POST /v1/users": (create_user, "user.create"),
     "PATCH /v1/users/{id}": (change_user, "user.change"),
     "POST /v1/users/{id}/reset": (reset_user, "user.reset"),

@@ -59,6 +59,8 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/keys/{id}/rotate": [None, {"overlap": 0}],
     "PUT /v1/secrets/{name}": [{"value": "mine-alone"}],
     "POST /v1/webhooks/signing-secret/rotate": [None],
+    "POST /v1/hooks": [{"name": "{text}", "type": "a.b", "signature": "github"}],
+    "POST /v1/hooks/{id}/rotate": [None, {"overlap": 0}, {"secret": "a long secret"}],
     "POST /v1/users": [{"email": "{text}@example.com", "role": "viewer"}],
     "PATCH /v1/users/{id}": [{"role": "admin"}, {"state": "DISABLED"}],
     "POST /v1/users/{id}/reset": [None],
@@ -71,6 +73,7 @@ MAKES: Final = frozenset(
     {
         "POST /v1/jobs",
         "POST /v1/jobs/batch",
+        "POST /v1/hooks",
         "POST /v1/keys",
         "POST /v1/schedules/preview",
         "POST /v1/users",
@@ -251,7 +254,7 @@ def shape_of(answer: httpx2.Response, said: str) -> tuple[int, str]:
     text = answer.text.replace(said, "…")
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "id", text)
     return answer.status_code, re.sub(
-        r"token=[\w-]+|whsec_[^\"]+|data-mark=.\w+|ondk_\w+|[0-9T:.-]{15,40}Z?", "…", text
+        r"token=[\w-]+|whsec_[^\"]+|data-mark=.\w+|ondk_\w+|ondh_\w+|secret\":\"[\w-]+|[0-9T:.-]{15,40}Z?", "…", text
     )
 
 

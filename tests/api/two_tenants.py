@@ -148,6 +148,8 @@ async def fill(tenant: Inhabitant) -> None:
         tenant.tenant_no,
         canary.encode(),
     )
+    hook = {"name": f"{canary}-hook", "type": f"{canary}.type", "source": f"/{canary}", "signature": "github"}
+    await tenant.send("POST", "/v1/hooks", 201, hook)
     await world.fetch("INSERT INTO ondot.quota_token VALUES ($1, 'creates', $2)", tenant.tenant_no, world.now)
     await world.fetch("INSERT INTO ondot.job_count VALUES ($1, 7, $2)", tenant.tenant_no, world.now)
     # A person who has signed in.

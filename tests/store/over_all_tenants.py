@@ -30,6 +30,7 @@ BLOCKS: Final = {
     "read_access": "`ondot doctor` counts owners, and looks for keys of all tenants that end soon",
     "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
+    "find_hooks": "says whose hooks they are",
     "find_sessions": "says whose sessions they are",
     "note_seen": "of sessions that were found by their secret",
     "find_user_by_invitation": "says whose invitation it is",

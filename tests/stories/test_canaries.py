@@ -81,6 +81,9 @@ class Search:
         self.found: list[str] = []
         self.controls = 0
 
+    def add(self, name: str, value: str) -> None:
+        self._patterns[name] = re.compile("|".join(re.escape(form) for form in forms(value)), re.IGNORECASE)
+
     def look(self, kind: str, where: str, text: str) -> None:
         self.outputs[kind] = self.outputs.get(kind, 0) + 1
         self.controls += CONTROL in text
@@ -220,6 +223,26 @@ async def refused(up: Running, canaries: dict[str, str], search: Search) -> None
         search.look("errors", path, text)
 
 
+async def plant_hook(up: Running, canaries: dict[str, str], search: Search) -> str:
+    """A hook, and requests to it that are rejected. Returns its token, which one answer shows."""
+    body = {"name": "planted", "type": "com.example.planted", "signature": "github", "secret": canaries["hook_secret"]}
+    token: str = (await up.made("POST", "/v1/hooks", body))["token"]
+    search.add("hook_token", token.removeprefix("ondh_"))
+    for method, path in (
+        ("POST", f"/v1/hooks/{token}"),
+        ("GET", f"/v1/hooks/{token}"),
+        ("PUT", f"/v1/hooks/{token}"),
+        ("POST", f"/v1/hooks/{token}/rotate"),
+        ("POST", f"/v1/hooks/{token}?key={token}"),
+        ("POST", f"/v1/executions/{token}/cancel"),
+        ("GET", f"/hooks/{token}"),
+    ):
+        status, text = await up.ask(method, path, {"control": CONTROL})
+        assert status in {401, 404, 405, 422}, (method, path, text)
+        search.look("errors", f"{method} a hook", text)
+    return token
+
+
 async def search_api(up: Running, search: Search, ids: dict[str, list[str]]) -> None:
     _, text = await up.ask("GET", "/openapi.json")
     search.look("documents", "/openapi.json", text)
@@ -256,6 +279,7 @@ def search_commands(search: Search, ids: dict[str, list[str]], settings: dict[st
         ["pool", "list"],
         ["secret", "list"],
         ["secret", "get", "inside"],
+        ["hook", "list"],
         ["audit"],
         ["key", "list"],
         ["user", "list"],
@@ -297,7 +321,7 @@ def search_processes(process: asyncio.subprocess.Process, search: Search) -> Non
 async def test_no_output_shows_a_secret_that_went_in_by_any_door(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("inside", "outside", "typed", "authorization", "cookie", "password", "person")
+    names = ("inside", "outside", "typed", "authorization", "cookie", "password", "person", "hook_secret")
     canaries = {name: canary(name) for name in names}
     canaries["master"] = generate_key()
     canaries["signing"] = base64.b64encode(secrets.token_bytes(32)).decode()
@@ -325,6 +349,7 @@ async def test_no_output_shows_a_secret_that_went_in_by_any_door(
         search = Search(canaries | more)
         await asyncio.to_thread(_plant_in_loop, up, receiver, canaries, settings)
         await refused(up, canaries, search)
+        await plant_hook(up, canaries, search)
 
         async def all_ended() -> bool:
             _, text = await up.ask("GET", "/v1/executions?limit=100")
@@ -335,7 +360,7 @@ async def test_no_output_shows_a_secret_that_went_in_by_any_door(
         assert len(receiver.received) >= 2
         assert all(canaries["authorization"] in received.headers["authorization"] for received in receiver.received)
         ids = {"secrets": ["inside", "outside"], "pools": ["default"]}
-        for noun in ("jobs", "executions", "keys", "audit"):
+        for noun in ("jobs", "executions", "keys", "audit", "hooks"):
             _, text = await up.ask("GET", f"/v1/{noun}?limit=100")
             ids[noun] = [item["id"] for item in json.loads(text).get("items", [])]
         ids["dead-letters"] = ids["executions"]

@@ -15,6 +15,7 @@ from ondot.api.intake import Intake
 from ondot.api.quotas import QuotaGuard
 from ondot.api.request_id import request_id_of
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.hooks import Hooks
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.signing import Signing
@@ -44,6 +45,7 @@ class Services:
     """Set when the process is about to end: requests that wait for something return then."""
     vault: Vault = field(init=False)
     signing: Signing = field(init=False)
+    hooks: Hooks = field(init=False)
     group_commit: GroupCommit = field(init=False)
     intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
@@ -53,6 +55,7 @@ class Services:
     def __post_init__(self) -> None:
         self.vault = Vault(self.database, self.kms)
         self.signing = Signing(self.vault)
+        self.hooks = Hooks(self.database, self.vault)
         self.group_commit = GroupCommit(self.database, self.dispatcher)
         self.intake = Intake(self.database.settings)
         self.quotas = QuotaGuard(self.database)

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ondot.model.errors import InvalidBody, OndotError
+from ondot.model.hook import mask_tokens
 
 CONTENT_TYPE: Final = "application/problem+json"
 TYPE: Final = "urn:ondot:problem:"
@@ -71,7 +72,8 @@ def problem(error: OndotError, instance: str | None = None) -> dict[str, object]
 
 
 def _shorten(text: str) -> str:
-    """The text may quote the request: a name of a megabyte is not sent back."""
+    """The text may quote the request: a name of a megabyte is not sent back, and no token of a hook."""
+    text = mask_tokens(text)
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…"
 
 

@@ -32,6 +32,7 @@ from ondot.api.routes import (
     explain,
     fleet,
     health,
+    hooks,
     jobs,
     keys,
     pools,
@@ -48,6 +49,7 @@ from ondot.api.routes.pools import PoolBody
 from ondot.api.routes.secrets import SecretBody
 from ondot.api.routes.users import UserBody, UserChangeBody
 from ondot.document.body import JobBody
+from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
@@ -61,6 +63,7 @@ from ondot.model.errors import (
     TooManyWrongKeys,
     Unavailable,
 )
+from ondot.model.hook import hide_tokens
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.log_throttle import LogThrottle
 from ondot.telemetry.metrics import REQUESTS
@@ -85,6 +88,7 @@ PARTS = (
     tenants,
     usage,
     webhooks,
+    hooks,
     audit,
     users,
 )
@@ -105,6 +109,8 @@ BODIES = (
     TenantBody,
     TenantPatchBody,
     SecretBody,
+    HookBody,
+    RotateHookBody,
     UserBody,
     UserChangeBody,
 )
@@ -199,9 +205,10 @@ async def _render_no_route(request: Request, error: HTTPException) -> Response:
 
 
 def _path(request: Request) -> str:
-    """The path of the request, shortened. Not from the URL, which is built with the Host header."""
+    """The path of the request, shortened, without tokens of hooks. Not from the URL, which is built with the Host
+    header."""
     path: str = request.scope["path"]
-    return path[:LONGEST_PATH]
+    return hide_tokens(path)[:LONGEST_PATH]
 
 
 def _methods_at(request: Request) -> set[str]:

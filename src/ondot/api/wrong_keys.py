@@ -17,7 +17,9 @@ ADDRESSES_KEPT: Final = 10_000
 
 
 class WrongKeys:
-    def __init__(self) -> None:
+    def __init__(self, what: str = "API keys") -> None:
+        """`what` is sent, for the message."""
+        self._what = what
         self._seen: dict[str, tuple[float, int]] = {}
         """By address: the start of its minute, and the wrong keys since then."""
 
@@ -34,7 +36,7 @@ class WrongKeys:
         if wrong >= ALLOWED:
             wait_s = int(WINDOW_S - (now_s - started_s)) + 1
             raise TooManyWrongKeys(
-                f"This address sent {ALLOWED} wrong API keys within a minute. Send the right key: it works at once."
-                f" In {wait_s} s the response to a wrong key is 401 again.",
+                f"This address sent {ALLOWED} wrong {self._what} within a minute. Send a right one: it works at once."
+                f" In {wait_s} s a wrong one gets the usual response again.",
                 retry_after_s=wait_s,
             )

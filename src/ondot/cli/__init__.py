@@ -5,7 +5,7 @@
     tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
-    webhook                              signatures of calls                      webhook.py
+    webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     cron · version                       need no server                           cron.py
 
 Promises to start fast: heavy packages (the server, pydantic, rich) are imported by the command that needs them.
@@ -18,7 +18,7 @@ from typing import Annotated
 import typer
 
 from ondot import __version__
-from ondot.cli import audit, cron, dead_letter, execution, job, key, migrate, pool, secret, tenant, user, webhook
+from ondot.cli import audit, cron, dead_letter, execution, hook, job, key, migrate, pool, secret, tenant, user, webhook
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
@@ -77,6 +77,7 @@ app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
 app.command("fleet", rich_help_panel=USE)(fleet)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)
 app.add_typer(secret.app, name="secret", rich_help_panel=USE)
+app.add_typer(hook.app, name="hook", rich_help_panel=USE)
 app.add_typer(audit.app, name="audit", rich_help_panel=USE)
 app.add_typer(webhook.app, name="webhook", rich_help_panel=USE)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)

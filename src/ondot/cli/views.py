@@ -344,6 +344,20 @@ def secret_table(secrets: Iterable[Json], now: datetime) -> "Table":
     return drawn
 
 
+def hook_table(hooks: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("HOOK", "EVENTS", "SIGNATURE", "LAST USED", "ID", whole=("ID",))
+    for hook in hooks:
+        used = relative_of(hook["last_used_at"], now) if hook["last_used_at"] else "-"
+        drawn.add_row(
+            cell(hook["name"], style="bold"),
+            cell(hook["type"], hook["source"]),
+            cell(hook["signature"], hook["header"]),
+            cell(used),
+            cell(hook["id"]),
+        )
+    return drawn
+
+
 def _attempts_in_words(execution: Json) -> str | None:
     if not execution["attempt"]:
         return None

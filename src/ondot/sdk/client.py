@@ -323,6 +323,31 @@ class Client(Requests):
         """Give every host a new secret; the old one signs beside it for the `overlap`."""
         return await self._call("POST", "/v1/webhooks/signing-secret/rotate", body=fields or {})
 
+    async def create_hook(
+        self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        """`token`, `url` and `secret` of the answer are shown only now."""
+        return await self._make("/v1/hooks", body, idempotency_key, {"reason": reason})
+
+    async def list_hooks(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/hooks", query=filters)
+
+    async def get_hook(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/hooks/{_segment(id_)}")
+
+    async def rotate_hook(
+        self,
+        id_: Id,
+        fields: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        reason: str | None = None,
+    ) -> Json:
+        """A new token; or, with `secret`, a new signing secret. The one before works for the `overlap`."""
+        return await self._make(f"/v1/hooks/{_segment(id_)}/rotate", fields or {}, idempotency_key, {"reason": reason})
+
+    async def delete_hook(self, id_: Id, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/hooks/{_segment(id_)}", query={"reason": reason})
+
     async def put_secret(self, name: str, fields: Mapping[str, Any]) -> Json:
         """Create a secret, or change its `value`, `hosts`, `functions` or `pools`; what is left out stays."""
         return await self._call("PUT", f"/v1/secrets/{_segment(name)}", body=fields)

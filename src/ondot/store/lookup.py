@@ -68,6 +68,10 @@ class Lookup(Generic[Key, Found]):
         """This process has changed the row: read it again."""
         self._cache.pop(digest, None)
 
+    def clear(self) -> None:
+        """This process has changed rows whose digests it does not know."""
+        self._cache.clear()
+
     async def _find_wanted(self) -> None:
         batch: dict[Key, asyncio.Future[Found | Unavailable | None]] = {}
         try:

@@ -292,6 +292,32 @@ CREATE TABLE ondot.history (
 CREATE INDEX history_job ON ONLY ondot.history USING btree (job_id, fire_at);
 CREATE INDEX history_not_succeeded ON ONLY ondot.history USING btree (tenant_no, id) WHERE (state <> 'SUCCEEDED'::text);
 
+CREATE TABLE ondot.hook (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    type text NOT NULL,
+    source text NOT NULL,
+    signature text NOT NULL,
+    header text NOT NULL,
+    hash bytea NOT NULL,
+    hash_before bytea,
+    hash_until timestamp with time zone,
+    key_no integer,
+    sealed bytea,
+    key_no_before integer,
+    sealed_before bytea,
+    sealed_until timestamp with time zone,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    created_by text NOT NULL,
+    rotated_at timestamp with time zone,
+    last_used_at timestamp with time zone,
+    CONSTRAINT hook_pkey PRIMARY KEY (id),
+    CONSTRAINT hook_tenant_no_name_key UNIQUE (tenant_no, name)
+);
+CREATE UNIQUE INDEX hook_hash ON ondot.hook USING btree (hash);
+CREATE UNIQUE INDEX hook_hash_before ON ondot.hook USING btree (hash_before) WHERE (hash_before IS NOT NULL);
+
 CREATE TABLE ondot.idempotency (
     tenant_no integer NOT NULL,
     key text NOT NULL,
