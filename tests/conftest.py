@@ -6,13 +6,14 @@ otherwise the first test that needs it starts it.
 
 import re
 import zoneinfo
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from functools import cache
 from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from tests.servers import Running, Server, new_database
@@ -32,6 +33,19 @@ settings.load_profile("ondot")
 
 # Oracles that use zoneinfo need the same rules as ondot: those of the tzdata package.
 zoneinfo.reset_tzpath(to=())
+
+
+@pytest.fixture(autouse=True)
+def _keep_logs(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A command that a test runs in this process configures logs: not for the tests after it. Loggers that it caches
+    would stay as they are then."""
+    before = structlog.get_config()
+    configure = structlog.configure
+    monkeypatch.setattr(
+        structlog, "configure", lambda **options: configure(**options | {"cache_logger_on_first_use": False})
+    )
+    yield
+    configure(**before)
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -6,9 +6,13 @@ from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import pytest
-from playwright.async_api import Browser, Dialog, Page, async_playwright
+from playwright.async_api import Browser, Dialog, Page, async_playwright, expect
 
 CHROMIUM: Final = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+PATIENCE_MS: Final = 120_000.0
+"""For pages and for expectations: on a busy machine a page took longer than the 30 s of the browser's default."""
+
+expect.set_options(timeout=PATIENCE_MS)
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: apt-get install chromium")
 
@@ -47,6 +51,7 @@ async def open_browser() -> AsyncIterator[Browser]:
 
 async def visit(browser: Browser, url: str, **options: Any) -> Visit:
     page = await browser.new_page(**options)
+    page.set_default_timeout(PATIENCE_MS)
     visit = Visit(page)
     await page.goto(url)
     return visit
