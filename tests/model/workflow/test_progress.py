@@ -14,7 +14,7 @@ from msgspec import Raw
 from ondot.model.target import FunctionTarget
 from ondot.model.workflow.graph import Graph, compile_graph
 from ondot.model.workflow.progress import Arrival, Progress, StepRow
-from ondot.model.workflow.spec import OnFailure, StepSpec, WorkflowTarget
+from ondot.model.workflow.spec import MapSpec, OnFailure, StepSpec, WorkflowTarget
 from ondot.model.workflow.states import RunState, StepState
 from ondot.model.workflow.verdict import Counts, find_unhandled, judge_run
 from tests.proves import proves
@@ -133,6 +133,33 @@ def test_a_step_is_released_once_when_its_last_parent_has_succeeded() -> None:
     assert run.verdict() is RunState.RUNNING
     run.end("c", S)
     assert run.verdict() is RunState.SUCCEEDED
+
+
+@proves("W7")
+def test_a_step_that_follows_items_is_released_with_the_map_once_its_other_parents_have_succeeded() -> None:
+    over, each = MapSpec(over=Raw(b"[1,2]")), MapSpec(each="process")
+    run = Run({"process": step(map=over), "login": step(), "upload": step("process login", map=each)})
+    run.start()
+    assert run.states["upload"] is StepState.WAITING
+    run.end("login", S)
+    assert run.states["upload"] is StepState.RELEASED
+    # The end of the map is no end of the step that follows its items.
+    run.end("process", F)
+    assert run.states["upload"] is StepState.RELEASED
+
+
+@proves("W7")
+def test_a_step_that_follows_items_of_a_map_that_never_started_follows_its_rule() -> None:
+    run = Run(
+        {
+            "list": step(),
+            "process": step("list", map=MapSpec(over=Raw(b"[1]"))),
+            "upload": step("process", map=MapSpec(each="process")),
+        }
+    )
+    run.start()
+    run.end("list", F)
+    assert run.states["upload"] is StepState.BLOCKED
 
 
 @proves("W3")

@@ -37,6 +37,17 @@ class Graph:
     """`finally` steps."""
     handlers: tuple[int, ...]
     """Steps whose success handles the failures above them."""
+    mapped: tuple[int, ...]
+    """Mapped steps, every one after its parents."""
+
+    def find_each(self, no: int) -> int | None:
+        """The mapped step whose items this one follows one by one."""
+        spec = self.steps[no].map
+        return None if spec is None or spec.each is None else self.numbers[spec.each]
+
+    def find_followers(self, no: int) -> list[int]:
+        """The steps that follow the items of this one."""
+        return [child for child in self.children[no] if self.find_each(child) == no]
 
     def find_ancestors(self, of: Iterable[int]) -> set[int]:
         """All steps above these; one of these only if it is above another."""
@@ -85,6 +96,7 @@ def _compile(key: _Identity) -> Graph:
         roots=tuple(no for no, step in enumerate(steps) if not parents[no] and not step.is_final),
         finals=tuple(no for no, step in enumerate(steps) if step.is_final),
         handlers=tuple(no for no, step in enumerate(steps) if step.handles),
+        mapped=tuple(no for no in order if steps[no].map is not None),
     )
 
 

@@ -19,7 +19,7 @@ and joins follow each other within the pass, and load the rows below them as the
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -129,14 +129,14 @@ class Progress:
                     arrivals.append(arrival)
             elif self._considered:
                 no = self._considered.popleft()
-                if no in self.rows:
-                    self._decide_if_ready(self.rows[no])
-                else:
-                    missing.add(no)
+                if lacked := self._lacking([no]):
+                    missing.update(lacked)
                     considered.append(no)
+                else:
+                    self._decide_if_ready(self.rows[no])
             else:
                 no = self._ended.popleft()
-                if lacked := [child for child in self._children_concerned(no) if child not in self.rows]:
+                if lacked := self._lacking(self._children_concerned(no)):
                     missing.update(lacked)
                     ended.append(no)
                 else:
@@ -182,7 +182,7 @@ class Progress:
             self._changed.add(row.step_no)
             self._decide_if_ready(row)
 
-    def _children_concerned(self, no: int) -> Iterable[int]:
+    def _children_concerned(self, no: int) -> Sequence[int]:
         """The children that hear of an end: `finally` steps hear only of each other, once the run ends."""
         steps = self.graph.steps
         if steps[no].is_final:
@@ -190,6 +190,14 @@ class Progress:
         if self.is_ending:
             return ()
         return [child for child in self.graph.children[no] if not steps[child].is_final]
+
+    def _lacking(self, step_nos: Sequence[int]) -> set[int]:
+        """The rows that are missing to decide these steps: their own, and those of steps whose items they follow."""
+        lacking = {no for no in step_nos if no not in self.rows}
+        if self.graph.mapped:
+            each = {self.graph.find_each(no) for no in step_nos}
+            lacking |= {no for no in each if no is not None and no not in self.rows}
+        return lacking
 
     def _report_end(self, no: int) -> None:
         state = self.rows[no].state
@@ -214,7 +222,9 @@ class Progress:
 
     def _decide_if_ready(self, row: StepRow) -> None:
         no = row.step_no
-        if row.state is not StepState.WAITING or row.parents_ended < len(self.graph.parents[no]):
+        if row.state is not StepState.WAITING:
+            return
+        if row.parents_ended < len(self.graph.parents[no]) and not self._follows_items(row):
             return
         if row.execution_id is not None:
             return  # Its generation before has not ended.
@@ -232,6 +242,14 @@ class Progress:
             case Block(reason):
                 # Nobody repairs a run that ends: what a failure prevents there is skipped.
                 self.end(no, StepState.SKIPPED if step.is_final else StepState.BLOCKED, reason)
+
+    def _follows_items(self, row: StepRow) -> bool:
+        """Whether it waits for nothing but items of a map that has started: it starts with the first of them."""
+        each = self.graph.find_each(row.step_no) if self.graph.mapped else None
+        if each is None or self.graph.steps[row.step_no].when not in {"success", "no_failure"}:
+            return False
+        is_last = row.parents_succeeded == row.parents_ended == len(self.graph.parents[row.step_no]) - 1
+        return is_last and self.rows[each].state is StepState.RELEASED
 
     def _release(self, row: StepRow) -> None:
         if self.graph.steps[row.step_no].target is None:
