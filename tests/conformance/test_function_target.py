@@ -14,6 +14,7 @@ from ondot import Context
 from ondot.model.execution import Outcome
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.model.target import FunctionTarget
+from ondot.model.workflow.step_results import StepResults
 from ondot.sdk import GiveUp, RetryAt, RetryIn
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller
@@ -402,3 +403,27 @@ async def test_plain_functions_run_side_by_side_as_many_as_there_are_slots() -> 
     again = await asyncio.gather(*(caller.call(TARGET, a_call()) for _ in range(20)))
     assert len(again) == 20
     await caller.close()
+
+
+@proves("W4")
+async def test_a_function_reads_the_results_of_steps_above_it() -> None:
+    results = StepResults({"list": '{"files":["a","b"]}', "count": "2"}, {"huge": "The result of `huge` is too large."})
+
+    async def report(ctx: Context) -> Any:
+        with pytest.raises(LookupError, match="is too large"):
+            ctx.results["huge"]
+        with pytest.raises(KeyError, match="the steps above this one are: list, count, huge"):
+            ctx.results["other"]
+        return [ctx.results["list"]["files"], ctx.results["count"], sorted(ctx.results)]
+
+    assert result_of(await call(report, results=results)) == [["a", "b"], 2, ["count", "huge", "list"]]
+
+
+@proves("W4")
+async def test_a_function_that_is_no_step_has_no_results() -> None:
+    async def report(ctx: Context) -> Any:
+        with pytest.raises(KeyError, match="no step of a workflow"):
+            ctx.results["list"]
+        return len(ctx.results)
+
+    assert result_of(await call(report)) == 0

@@ -13,6 +13,7 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.job import TargetSpec
 from ondot.model.outcome import Cancelled, Failed, Interrupted, Succeeded
 from ondot.model.scrub import SecretValues
+from ondot.model.workflow.step_results import StepResults
 
 SpecT_contra = TypeVar("SpecT_contra", contravariant=True)
 
@@ -83,6 +84,8 @@ class Call(Struct, frozen=True):
     """Workers lost so far while they ran this execution. From two on, a function is a suspect and runs in a child."""
     tenant_no: TenantNo = DEFAULT_TENANT
     pool: str = "default"
+    results: StepResults | None = None
+    """Of the steps above this one, if it is a step and the target reads them."""
     result_bytes: int | None = None
     """How much of its answer or standard output the result has, because a step may read it; None for the usual."""
 
@@ -131,6 +134,10 @@ class Target(Protocol[SpecT_contra]):
     def secrets_of(self, spec: SpecT_contra) -> Sequence[str]:
         """Names of secrets that the called code reads by itself, beside those in the job."""
         return ()
+
+    def reads_results(self, spec: SpecT_contra) -> bool:
+        """Whether the called code may read the results of steps above its own."""
+        return False
 
     def can_begin(self, spec: SpecT_contra) -> bool:
         """Whether `begin` may be used instead of `call`."""

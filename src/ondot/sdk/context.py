@@ -15,6 +15,7 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.scrub import SecretValues
+from ondot.model.workflow.step_results import Results, StepResults
 from ondot.sdk.transaction import Opened
 
 MAX_CHECKPOINT_BYTES: Final = 1_048_576
@@ -37,6 +38,7 @@ class Context:
         is_cancelled: Callable[[], bool],
         transaction: Callable[[Any], AbstractAsyncContextManager[Opened]] | None = None,
         secrets: SecretValues | None = None,
+        results: StepResults | None = None,
     ) -> None:
         self.execution_id: Final = execution_id
         """The same for all attempts: use it as idempotency key for calls to other systems."""
@@ -48,6 +50,8 @@ class Context:
         """The instant when it was due. Use it instead of now, so that a late run does the same work."""
         self.fencing_token: Final = fencing_token
         """Grows with every attempt of an execution. A system that remembers the largest can reject a stale attempt."""
+        self.results: Final = Results(results)
+        """The results of the steps above this one, by name, if this attempt is a step of a workflow."""
         self._checkpoint: Any = None if checkpoint is None else msgspec.json.decode(checkpoint)
         self._say = say
         self._report = report

@@ -77,6 +77,7 @@ class Attempt:
             is_cancelled=self.is_cancelled,
             transaction=call.transaction,
             secrets=call.secrets,
+            results=call.results,
         )
 
     def begin(self) -> bool:

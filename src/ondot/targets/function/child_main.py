@@ -119,6 +119,7 @@ class Child(asyncio.Protocol):
             losses=begin.losses,
             transaction=transaction,
             secrets=None if begin.secrets is None else SecretValues(begin.secrets),
+            results=begin.results,
         )
         done = partial(Done, number)
         try:

@@ -98,6 +98,7 @@ class Child(asyncio.Protocol):
                 losses=call.losses,
                 transaction=None if call.transaction is None else call.transaction.elsewhere,
                 secrets=None if call.secrets is None else call.secrets.pass_on(),
+                results=call.results,
             )
         )
         if self.is_lost:

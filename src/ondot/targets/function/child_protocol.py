@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.workflow.step_results import StepResults
 from ondot.targets.output import MAX_RESULT_BYTES
 
 MAX_MESSAGE_BYTES: Final = 4 * MAX_RESULT_BYTES
@@ -34,6 +35,7 @@ class Begin(Struct, frozen=True, tag="begin"):
     transaction: str | None
     """What opens the attempt's transaction (`OpenTransaction.elsewhere`); None: there is none."""
     secrets: dict[str, str] | None = None
+    results: StepResults | None = None
 
 
 class Ask(Struct, frozen=True, tag="cancel"):

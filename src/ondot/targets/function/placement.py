@@ -41,6 +41,9 @@ class Functions(Target[FunctionTarget]):
     def secrets_of(self, spec: FunctionTarget) -> Sequence[str]:
         return self._in_worker.secrets_of(spec)
 
+    def reads_results(self, spec: FunctionTarget) -> bool:
+        return self._in_worker.reads_results(spec)
+
     def can_begin(self, spec: FunctionTarget) -> bool:
         return (self._in_child is None or spec.name not in self._blocking) and self._in_worker.can_begin(spec)
 

@@ -38,6 +38,7 @@ class FunctionCaller(Target[FunctionTarget]):
     ) -> None:
         self._handlers = handlers
         self._secrets = {name: handler.secrets for name, handler in handlers.items() if handler.secrets}
+        self._with_context = {name for name, handler in handlers.items() if handler.takes_context}
         self._threads = Threads(slots)
         self._ends_within_s = ends_within_s
         self._given_up: set[Attempt] = set()
@@ -60,6 +61,9 @@ class FunctionCaller(Target[FunctionTarget]):
 
     def secrets_of(self, spec: FunctionTarget) -> Sequence[str]:
         return self._secrets.get(spec.name, ())
+
+    def reads_results(self, spec: FunctionTarget) -> bool:
+        return spec.name in self._with_context
 
     def can_begin(self, spec: FunctionTarget) -> bool:
         return spec.name not in self._secrets
