@@ -46,7 +46,8 @@ BEGIN
             SELECT ondot.new_id() AS execution_id, job AS job_id, due AS fire_at, ready AS ready_at,
                    of_tenant AS tenant_no, 1 AS job_version, of_pool AS pool_no, of_class AS class, 'fire' AS origin,
                    NULL AS stages, ready + make_interval(secs => (spec->>'start_deadline_s')::double precision) AS start_by,
-                   NULL::json AS payload, NULL::uuid AS replay_of
+                   NULL::json AS payload, NULL::uuid AS replay_of,
+                   {{not_awaited}}
         ), queued AS (
             {{insert_into_ready}}
             FROM fire

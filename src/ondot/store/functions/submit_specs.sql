@@ -59,7 +59,7 @@ BEGIN
     ), fire AS NOT MATERIALIZED (
         SELECT n.execution_id, n.job_id, instant AS fire_at, instant AS ready_at, of_tenant AS tenant_no, 1 AS job_version,
                n.pool_no, n.class, 'fire' AS origin, NULL AS stages, n.start_by, NULL::json AS payload,
-               NULL::uuid AS replay_of
+               NULL::uuid AS replay_of, {{not_awaited}}
         FROM new n WHERE NOT n.is_limited
     ), queued AS (
         {{insert_into_ready}}

@@ -11,12 +11,15 @@ ALTER TABLE ondot.dead_letter ADD CONSTRAINT dead_letter_resolution_check
     CHECK (resolution IN ('replayed', 'discarded', 'handled'));
 CREATE INDEX dead_letter_run ON ondot.dead_letter (run_id) WHERE run_id IS NOT NULL AND resolved_at IS NULL;
 
--- One row for each run, changed only by who has it locked. The counts are of its steps without `finally` ones.
+-- One row for each run, changed only by the transaction that has it locked. The counts are of its steps without `finally`
+-- ones. fire_at, class and own_payload are those of its execution, and of its steps. look_at: when housekeeping looks at it
+-- next (its timeout, the end of `blocked_for`). is_counted: it has counted as a failure of its job.
 CREATE TABLE ondot.run (
     id uuid PRIMARY KEY,
     job_id uuid NOT NULL,
     parent_run_id uuid,
     rerun_of uuid,
+    fire_at timestamptz,
     started_at timestamptz,
     blocked_at timestamptz,
     ended_at timestamptz,
@@ -26,7 +29,10 @@ CREATE TABLE ondot.run (
     parent_step_no integer,
     parent_item_no integer,
     depth smallint NOT NULL DEFAULT 0,
+    class smallint NOT NULL DEFAULT 2,
+    own_payload boolean NOT NULL DEFAULT false,
     is_paused boolean NOT NULL DEFAULT false,
+    is_counted boolean NOT NULL DEFAULT false,
     waiting integer NOT NULL DEFAULT 0,
     active integer NOT NULL DEFAULT 0,
     succeeded integer NOT NULL DEFAULT 0,

@@ -8,7 +8,7 @@ WITH fire AS (
            $1::integer AS tenant_no, $4::integer AS job_version, $5::integer AS pool_no, $6::smallint AS class,
            $7::text AS origin, $10::text AS stages, false AS is_fire,
            ondot.clock() + make_interval(secs => $11::double precision) AS start_by, $8::text::json AS payload,
-           $9::uuid AS replay_of
+           $9::uuid AS replay_of, {{not_awaited}}
 ),
 {{plan}}
 SELECT execution_id, fire_at FROM planned;

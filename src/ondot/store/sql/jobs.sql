@@ -28,7 +28,7 @@ WITH new AS (
 ), fire AS (
     SELECT execution_id, id AS job_id, fire_at, ready_at, $1 AS tenant_no, 1 AS job_version, pool_no, class,
            'fire' AS origin, stages, true AS is_fire, ready_at + make_interval(secs => deadline_s) AS start_by,
-           NULL::json AS payload, NULL::uuid AS replay_of
+           NULL::json AS payload, NULL::uuid AS replay_of, {{not_awaited}}
     FROM new WHERE execution_id IS NOT NULL AND refusal IS NULL
 ),
 {{plan}},
@@ -66,7 +66,8 @@ WITH new AS (
 ), planned AS (
     {{insert_into_execution}}
     FROM (SELECT *, id AS job_id, $1 AS tenant_no, 1 AS job_version, 'fire' AS origin, NULL AS stages,
-                 NULL::timestamptz AS start_by, NULL::json AS payload, NULL::uuid AS replay_of FROM new) n
+                 NULL::timestamptz AS start_by, NULL::json AS payload, NULL::uuid AS replay_of,
+                 {{not_awaited}} FROM new) n
 )
 SELECT ondot.clock() AS now FROM new LIMIT 1;
 

@@ -1,7 +1,7 @@
 -- name: complete_executions :many
 -- transition: succeed, fail, stop, expire, retry, recover, return
 -- locks: executions, then counts of tenants, then leases, then gates by the trigger on gated
--- index: execution_pkey, gated_pkey, tenant_running_pkey
+-- index: execution_pkey, gated_pkey, tenant_running_pkey, run_pkey
 -- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; others change nothing
 -- and are missing from the answer. Ended executions move to history, failed ones also to dead_letter; the others go back
 -- into the queue, or into the line before their gates. One that was cancelled and would have gone on ends CANCELLED.
@@ -52,9 +52,14 @@ WITH outcome AS (
 ),
 {{end}},
 buried AS (
-    INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, payload)
-    SELECT id, tenant_no, job_id, job_version, ondot.clock(), reason, error::jsonb, payload
-    FROM ended WHERE new_state = 'FAILED'
+    -- The letter of a step is one of its workflow's job. Items of a map share one letter, which the run writes.
+    INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, payload, run_id,
+                                   step_no)
+    SELECT id, tenant_no, CASE WHEN origin = 'step' THEN (SELECT r.job_id FROM ondot.run r WHERE r.id = ended.job_id)
+                               ELSE job_id END,
+           job_version, ondot.clock(), reason, error::jsonb, payload, CASE WHEN origin = 'step' THEN job_id END,
+           CASE WHEN origin = 'step' THEN step_no END
+    FROM ended WHERE new_state = 'FAILED' AND NOT (origin = 'step' AND item_no IS NOT NULL)
 ), tried AS (
     INSERT INTO ondot.attempt (execution_id, attempt_no, tenant_no, worker_id, outcome, started_at, ended_at, error)
     SELECT id, attempt_no, tenant_no, $1, outcome, started_at, ondot.clock(), error::jsonb
@@ -116,9 +121,9 @@ buried AS (
         pause_after = excluded.pause_after, succeeded = excluded.succeeded
     WHERE streak.failures > 0 OR excluded.failures > 0
 )
-SELECT id, new_state, CASE WHEN gated THEN pool_no END, NULL::timestamptz, gated FROM ended
+SELECT id, new_state, CASE WHEN gated THEN pool_no END, NULL::timestamptz, gated, awaited_by FROM ended
 UNION ALL
-SELECT execution_id, state, pool_no, ready_at, gated FROM again;
+SELECT execution_id, state, pool_no, ready_at, gated, NULL FROM again;
 
 -- name: succeed_executions :one
 -- transition: succeed        locks: executions, then leases        index: execution_pkey
@@ -139,7 +144,8 @@ WITH outcome AS (
               e.failures, e.losses, e.class, e.origin, e.payload, e.replay_of, o.result
 ), recorded AS (
     {{insert_into_history}}
-    FROM (SELECT *, $1 AS worker_id, 0 AS failed, 0 AS lost, 'SUCCEEDED' AS new_state, NULL AS reason, NULL AS error
+    FROM (SELECT *, $1 AS worker_id, 0 AS failed, 0 AS lost, 'SUCCEEDED' AS new_state, NULL AS reason, NULL AS error,
+                 NULL::integer AS step_no, NULL::integer AS item_no
           FROM ended) e
 ), given_back AS (
     DELETE FROM ondot.lease WHERE id = ANY ($5::uuid[]) AND worker_id = $1

@@ -56,7 +56,8 @@ WITH step AS (
 ), fire AS (
     -- is_fire: they are of the past and wanted, so they wait where a fire of now would be skipped.
     SELECT f.*, ondot.clock() + make_interval(secs => f.delay_s) AS ready_at, false AS is_fire,
-           NULL::timestamptz AS start_by, NULL::json AS payload, NULL::uuid AS replay_of
+           NULL::timestamptz AS start_by, NULL::json AS payload, NULL::uuid AS replay_of,
+           {{not_awaited}}
     FROM asked f
     LEFT JOIN LATERAL (
         SELECT true AS is_there FROM ondot.execution

@@ -71,7 +71,7 @@ WITH step AS (
 ), fire AS (
     SELECT f.execution_id, f.job_id, f.fire_at, greatest(coalesce(f.ready_at, f.fire_at), ondot.clock()) AS ready_at,
            f.pool_no, f.class, f.stages, f.start_by, coalesce(f.is_fire, true) AS is_fire, k.tenant_no, k.job_version,
-           'fire' AS origin, NULL::json AS payload, NULL::uuid AS replay_of
+           'fire' AS origin, NULL::json AS payload, NULL::uuid AS replay_of, {{not_awaited}}
     FROM unnest($8::uuid[], $9::uuid[], $10::timestamptz[], $11::timestamptz[], $12::integer[], $13::smallint[],
                 $25::text[], $26::timestamptz[], $27::boolean[])
          AS f(execution_id, job_id, fire_at, ready_at, pool_no, class, stages, start_by, is_fire)

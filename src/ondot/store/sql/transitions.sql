@@ -5,9 +5,13 @@
 -- fragment: insert_into_execution
 -- transition: plan. FROM follows. Its rows have the columns that are selected here; stages: its gates (NULL: none).
 INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin, gated,
-                             start_by, payload, replay_of)
+                             start_by, payload, replay_of, awaited_by, step_no, item_no)
 SELECT execution_id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, 'PENDING', origin,
-       stages IS NOT NULL, start_by, payload, replay_of
+       stages IS NOT NULL, start_by, payload, replay_of, awaited_by, step_no, item_no
+
+-- fragment: not_awaited
+-- The columns of an execution that is no step of a run, and whose end nothing waits for.
+NULL::uuid AS awaited_by, NULL::integer AS step_no, NULL::integer AS item_no
 
 -- fragment: insert_into_ready
 -- FROM follows.
@@ -35,30 +39,36 @@ planned AS (
 -- Any transition to an end. FROM follows. Its rows are those of `execution`, with new_state, reason, result, error, and
 -- with failed and lost: what the last attempt adds to failures and losses.
 INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
-    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, replay_of)
+    pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, replay_of, step_no,
+    item_no)
 SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
        pool_no, attempt_no, failures + failed, losses + lost, class, new_state, origin, reason, payload, result::json,
-       error::jsonb, replay_of
+       error::jsonb, replay_of, step_no, item_no
 
 -- fragment: has_more_at_end
 -- Whether the end of an execution `e` has more to do than to record it. A lease returns it, and succeed_executions leaves
--- such rows to complete_executions, so that plain successes stay fast. Today: slots of its gates or its pool are
--- returned (a plan with gates and a lease in a limited pool set `gated`). A later feature adds its own column here.
-e.gated
+-- such rows to complete_executions, so that plain successes stay fast: slots of its gates or its pool are returned (a plan
+-- with gates and a lease in a limited pool set `gated`), or a run or another job waits for its end.
+(e.gated OR e.awaited_by IS NOT NULL)
 
 -- fragment: end
 -- Every statement that ends executions includes this, except succeed_executions, which leaves rows that have more to do
--- alone. Work that must happen at every end (unblock children, send events) belongs here, as one more CTE over `ended`.
+-- alone. Work that must happen at every end belongs here, as one more CTE over `ended`. An arrival says that an execution
+-- has ended for which a run, or a job that depends on it, waits. It locks no row of the run: see flow.workflows.advance.
 recorded AS (
     {{insert_into_history}}
     FROM ended
+), arrived AS (
+    INSERT INTO ondot.arrival (run_id, execution_id, at, tenant_no, step_no, item_no, state)
+    SELECT awaited_by, id, ondot.clock(), tenant_no, step_no, item_no, new_state FROM ended
+    WHERE awaited_by IS NOT NULL
 )
 
 -- fragment: never_made
 -- transition: refuse. The columns of `ended` for a fire that ends before it has an execution.
 NULL::uuid AS worker_id, NULL::timestamptz AS started_at, 0 AS attempt_no, 0 AS failures, 0 AS losses, 0 AS failed,
 0 AS lost, 'SKIPPED' AS new_state, 'fire' AS origin, NULL::json AS payload, NULL::text AS result, NULL::text AS error,
-NULL::uuid AS replay_of
+NULL::uuid AS replay_of, {{not_awaited}}
 
 -- fragment: tenant_lock
 -- The first key of the advisory locks of tenants with quotas; the second is the tenant's number.

@@ -1,0 +1,28 @@
+"""Arrivals: ends of executions that their run has not seen yet (W2).
+
+The statement that ends an execution inserts one if a run, or a job that depends on it, waits for the end. It locks no
+row of the run. The transaction that has the run locked takes them.
+"""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from ondot.model.workflow.progress import Arrival
+from ondot.store.connection import Connection
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("arrivals")
+
+
+async def take_arrivals(connection: Connection, run_id: UUID, limit: int) -> list[Arrival]:
+    rows = await connection.fetch(_SQL["take_arrivals"].text, run_id, limit)
+    return [Arrival(*row) for row in rows]
+
+
+async def has_arrivals(connection: Connection, run_id: UUID) -> bool:
+    return bool(await connection.fetchval(_SQL["has_arrivals"].text, run_id))
+
+
+async def find_old_arrivals(connection: Connection, older_than_s: float, limit: int) -> Sequence[UUID]:
+    """The runs (or jobs that others depend on) of arrivals that have waited this long."""
+    return [row["run_id"] for row in await connection.fetch(_SQL["find_old_arrivals"].text, older_than_s, limit)]

@@ -1,0 +1,197 @@
+"""Runs of workflows (W1): one row each, of the same id as their execution.
+
+Only the transaction that has a run's row locked changes the run, its steps and its arrivals. `take_run` locks it if no
+other transaction has; `lock_run` waits.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, WorkerId
+from ondot.model.workflow.states import ENDED_RUNS, RunState
+from ondot.store.connection import Connection, Record
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("runs")
+
+
+@dataclass(slots=True)
+class RunRow:
+    """A run as its row has it. A pass changes it in place, and `change_run` writes it.
+
+    `fire_at`, `priority_class` and `own_payload` are those of its execution. The counts are of steps without `finally`
+    ones. `now`: the database's clock when the row was read.
+    """
+
+    id: ExecutionId
+    job_id: JobId
+    tenant_no: TenantNo
+    job_version: int
+    state: RunState
+    fire_at: datetime
+    priority_class: int
+    own_payload: bool
+    is_paused: bool
+    is_counted: bool
+    verdict: RunState | None
+    reason: str | None
+    started_at: datetime | None
+    blocked_at: datetime | None
+    look_at: datetime | None
+    waiting: int
+    active: int
+    succeeded: int
+    failed: int
+    skipped: int
+    blocked: int
+    superseded: int
+    parent_run_id: ExecutionId | None
+    parent_step_no: int | None
+    parent_item_no: int | None
+    depth: int
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The execution of a run that its worker has given up, fenced."""
+
+    id: ExecutionId
+    job_id: JobId
+    tenant_no: TenantNo
+    job_version: int
+    pool_no: PoolNo
+    fire_at: datetime
+    priority_class: int
+    origin: str
+    own_payload: bool
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """`awaited_by`: the run that has it as a child. `pool_no`: the pool to wake, because slots are free."""
+
+    awaited_by: ExecutionId | None
+    pool_no: PoolNo | None
+
+
+async def take_run(connection: Connection, id_: ExecutionId) -> RunRow | None:
+    """Lock a run; None: there is none, or another transaction has it locked."""
+    return _run_row(await connection.fetchrow(_SQL["take_run"].text, id_))
+
+
+async def lock_run(connection: Connection, id_: ExecutionId, tenant_no: TenantNo | None = None) -> RunRow | None:
+    """Lock a run, and wait for it. `tenant_no` None: of any."""
+    return _run_row(await connection.fetchrow(_SQL["lock_run"].text, id_, tenant_no))
+
+
+async def get_run(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> RunRow | None:
+    return _run_row(await connection.fetchrow(_SQL["get_run"].text, id_, tenant_no))
+
+
+async def begin_run(
+    connection: Connection, worker_id: WorkerId, id_: ExecutionId, attempt_no: int
+) -> Begun | None:
+    """Take a run from its worker; None: the attempt is no longer the worker's, or was cancelled."""
+    row = await connection.fetchrow(_SQL["begin_run"].text, worker_id, id_, attempt_no)
+    return Begun(*row) if row else None
+
+
+async def insert_run(connection: Connection, begun: Begun, steps: int) -> RunRow:
+    """Make the row of a run, locked. `steps`: how many it has without `finally` ones."""
+    row = _run_row(
+        await connection.fetchrow(
+            _SQL["insert_run"].text,
+            begun.id,
+            begun.job_id,
+            begun.tenant_no,
+            begun.job_version,
+            begun.fire_at,
+            begun.priority_class,
+            begun.own_payload,
+            steps,
+        )
+    )
+    assert row is not None
+    return row
+
+
+async def change_run(connection: Connection, run: RunRow) -> None:
+    await connection.execute(
+        _SQL["change_run"].text,
+        run.id,
+        run.state,
+        run.verdict,
+        run.reason,
+        run.look_at,
+        run.waiting,
+        run.active,
+        run.succeeded,
+        run.failed,
+        run.skipped,
+        run.blocked,
+        run.superseded,
+        run.is_counted,
+        run.blocked_at,
+        run.started_at,
+        run.state in ENDED_RUNS,
+        run.is_paused,
+    )
+
+
+async def hold_run(connection: Connection, id_: ExecutionId, pause_after: int | None) -> PoolNo | None:
+    """The execution is BLOCKED and its slots are free; returns the pool to wake, if it had any."""
+    row = await connection.fetchrow(_SQL["hold_run"].text, id_, pause_after)
+    return row["pool_no"] if row else None
+
+
+async def requeue_run(
+    connection: Connection, id_: ExecutionId, stages: str | None, priority_class: int
+) -> tuple[PoolNo, datetime] | None:
+    """A BLOCKED run waits for its slots again; returns the pool to wake and when. None: it is not BLOCKED."""
+    row = await connection.fetchrow(_SQL["requeue_run"].text, id_, stages, priority_class)
+    return (row["pool_no"], row["ready_at"]) if row else None
+
+
+async def end_run(
+    connection: Connection,
+    id_: ExecutionId,
+    state: RunState,
+    *,
+    reason: str | None,
+    error: str | None,
+    pause_after: int | None,
+    result: str | None = None,
+) -> EndedRun | None:
+    """Move the execution of a run to history. `pause_after`: as that of a completion; None: this end is not counted."""
+    row = await connection.fetchrow(_SQL["end_run"].text, id_, state, reason, error, pause_after, result)
+    return EndedRun(row["awaited_by"], row["pool_no"]) if row else None
+
+
+async def handle_letters(connection: Connection, run: RunRow) -> None:
+    await connection.execute(_SQL["handle_letters"].text, run.id, run.tenant_no)
+
+
+async def find_due_runs(connection: Connection, limit: int) -> list[ExecutionId]:
+    return [row["id"] for row in await connection.fetch(_SQL["find_due_runs"].text, limit)]
+
+
+async def find_cancelled_runs(connection: Connection, limit: int) -> list[tuple[ExecutionId, str | None]]:
+    """Runs that were asked to end, and why."""
+    rows = await connection.fetch(_SQL["find_cancelled_runs"].text, limit)
+    return [(row["id"], row["cancel_reason"]) for row in rows]
+
+
+async def find_jobs_of_runs(connection: Connection, ids: Sequence[ExecutionId]) -> dict[ExecutionId, JobId]:
+    rows = await connection.fetch(_SQL["find_jobs_of_runs"].text, ids)
+    return {row["id"]: row["job_id"] for row in rows}
+
+
+def _run_row(row: Record | None) -> RunRow | None:
+    if row is None:
+        return None
+    run = RunRow(*row)
+    run.state = RunState(run.state)
+    run.verdict = None if run.verdict is None else RunState(run.verdict)
+    return run

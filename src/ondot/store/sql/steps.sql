@@ -1,0 +1,98 @@
+-- name: insert_steps :none
+-- locks: none (new rows)
+-- $1 run_id, $2 tenant_no, $3 how many
+INSERT INTO ondot.step (run_id, step_no, tenant_no, state)
+SELECT $1::uuid, n, $2::integer, 'WAITING' FROM generate_series(0, $3::integer - 1) AS n;
+
+-- name: find_steps :many
+-- index: step_pkey
+-- Each is probed separately: the planner, which may have seen few rows, would read the whole run for one step.
+-- $1 run_id, $2 step_nos
+SELECT s.* FROM unnest($2::integer[]) AS n(step_no) CROSS JOIN LATERAL (
+    SELECT step_no, state, execution_id, parents_succeeded, parents_failed, parents_skipped, reason
+    FROM ondot.step WHERE run_id = $1::uuid AND step_no = n.step_no LIMIT 1
+) s;
+
+-- name: find_all_steps :many
+-- index: step_pkey
+-- $1 run_id
+SELECT step_no, state, execution_id, parents_succeeded, parents_failed, parents_skipped, reason
+FROM ondot.step WHERE run_id = $1::uuid ORDER BY step_no;
+
+-- name: change_steps :none
+-- locks: the run is locked already        index: step_pkey
+-- Rows are found by a subquery, as in complete_executions; only the transaction that has the run locked changes them.
+-- $1 run_id, $2 step_nos, $3 states, $4 reasons, $5 execution_ids, $6 parents_succeeded, $7 parents_failed,
+-- $8 parents_skipped, $9 whether it is released now, as a new generation, $10 whether it ends now
+UPDATE ondot.step s
+SET state = c.state, reason = c.reason, execution_id = c.execution_id,
+    generation = s.generation + c.is_released::integer, parents_succeeded = c.parents_succeeded,
+    parents_failed = c.parents_failed, parents_skipped = c.parents_skipped,
+    released_at = CASE WHEN c.is_released THEN ondot.clock() ELSE s.released_at END,
+    ended_at = CASE WHEN c.has_ended THEN coalesce(s.ended_at, ondot.clock()) END
+FROM unnest($2::integer[], $3::text[], $4::text[], $5::uuid[], $6::integer[], $7::integer[], $8::integer[],
+            $9::boolean[], $10::boolean[])
+     AS c(step_no, state, reason, execution_id, parents_succeeded, parents_failed, parents_skipped, is_released,
+          has_ended)
+WHERE s.ctid = (SELECT x.ctid FROM ondot.step x WHERE x.run_id = $1::uuid AND x.step_no = c.step_no);
+
+-- name: release_steps :many
+-- transition: plan        locks: none (new rows), then gates
+-- The executions of steps whose turn it is. job_id is the run, whose row is locked.
+-- $1 run_id, $2 tenant_no, $3 job_version, $4 fire_at, $5 execution_ids, $6 step_nos, $7 item_nos, $8 pool_nos,
+-- $9 classes, $10 gates (NULL: none), $11 payloads (NULL: that of the spec)
+WITH fire AS (
+    SELECT f.execution_id, $1::uuid AS job_id, $4::timestamptz AS fire_at, ondot.clock() AS ready_at,
+           $2::integer AS tenant_no, $3::integer AS job_version, f.pool_no, f.class, 'step' AS origin, f.stages,
+           false AS is_fire, NULL::timestamptz AS start_by, f.payload::json AS payload, NULL::uuid AS replay_of,
+           $1 AS awaited_by, f.step_no, f.item_no
+    FROM unnest($5::uuid[], $6::integer[], $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::text[])
+         AS f(execution_id, step_no, item_no, pool_no, class, stages, payload)
+),
+{{plan}}
+SELECT pool_no, min(ready_at) AS ready_at FROM planned GROUP BY pool_no;
+
+-- name: reject_steps :none
+-- transition: reject
+-- Steps whose payload cannot be made end before they have an execution, with a record and a dead letter.
+-- $1 run_id, $2 tenant_no, $3 job_id, $4 job_version, $5 fire_at, $6 execution_ids, $7 step_nos, $8 pool_nos, $9 classes,
+-- $10 errors
+WITH ended AS (
+    SELECT f.execution_id AS id, $1::uuid AS job_id, NULL::uuid AS worker_id, $5::timestamptz AS fire_at,
+           ondot.clock() AS ready_at, NULL::timestamptz AS started_at, $2::integer AS tenant_no,
+           $4::integer AS job_version, f.pool_no, 0 AS attempt_no, 0 AS failures, 0 AS losses, 0 AS failed, 0 AS lost,
+           f.class, 'FAILED' AS new_state, 'step' AS origin, 'its payload cannot be made' AS reason,
+           NULL::json AS payload, NULL::text AS result, f.error, NULL::uuid AS replay_of, NULL::uuid AS awaited_by,
+           f.step_no, NULL::integer AS item_no
+    FROM unnest($6::uuid[], $7::integer[], $8::integer[], $9::smallint[], $10::text[])
+         AS f(execution_id, step_no, pool_no, class, error)
+),
+{{end}}
+INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, run_id, step_no)
+SELECT id, tenant_no, $3::uuid, job_version, ondot.clock(), reason, error::jsonb, $1, step_no FROM ended;
+
+-- name: find_results :many
+-- index: step_pkey, history_pkey
+-- What steps left behind: the result that was set by hand, or that of their execution. The bounds of the ids are written
+-- into the text (store.day_bounds): an execution of a run is younger than the run.
+-- $1 run_id, $2 step_nos, $3 from id, $4 before id
+SELECT s.step_no, s.state, s.execution_id, s.result::text AS own_result, h.result::text AS result
+FROM unnest($2::integer[]) AS n(step_no)
+CROSS JOIN LATERAL (
+    SELECT step_no, state, execution_id, result FROM ondot.step WHERE run_id = $1::uuid AND step_no = n.step_no LIMIT 1
+) s
+LEFT JOIN ondot.history h ON h.id = s.execution_id AND h.id >= $3::uuid AND h.id < $4::uuid;
+
+-- name: find_executions_of_run :many
+-- index: execution_other
+-- Executions of a run that have not ended.
+-- $1 run_id
+SELECT id, step_no, item_no, state FROM ondot.execution
+WHERE job_id = $1::uuid AND origin NOT IN ('fire', 'backfill') AND origin = 'step';
+
+-- name: find_step_nos :many
+-- index: execution_pkey, run_pkey
+-- Of which workflow, step and item executions are that a worker has leased.
+-- $1 ids
+SELECT e.id, r.job_id, e.step_no, e.item_no
+FROM ondot.execution e JOIN ondot.run r ON r.id = e.job_id WHERE e.id = ANY ($1::uuid[]);

@@ -1,0 +1,164 @@
+"""Steps of a run (W1, W2): thin rows, and the executions of steps whose turn it is.
+
+Every function is called by the transaction that has the run's row locked, except `find_results`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from uuid import UUID
+
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.workflow.progress import StepRow
+from ondot.model.workflow.states import ENDED, StepState
+from ondot.store.connection import Connection, Record
+from ondot.store.day_bounds import with_day_bounds
+from ondot.store.queries import load_queries
+from ondot.store.runs import RunRow
+
+_SQL = load_queries("steps")
+
+
+@dataclass(frozen=True, slots=True)
+class NewExecution:
+    """The execution of a step, or of one item of it. `stages`: the gates it passes. `payload`: None for the spec's."""
+
+    id: ExecutionId
+    step_no: int
+    pool_no: PoolNo
+    priority_class: int
+    stages: str | None = None
+    payload: str | None = None
+    item_no: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A step that ends before it has an execution; `error` is JSON."""
+
+    id: ExecutionId
+    step_no: int
+    pool_no: PoolNo
+    priority_class: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResult:
+    """What a step left: JSON as text. `is_own`: it was set for the step, and is not the result of its execution."""
+
+    step_no: int
+    state: StepState
+    execution_id: ExecutionId | None
+    result: str | None
+    is_own: bool
+
+
+async def insert_steps(connection: Connection, run: RunRow, count: int) -> None:
+    await connection.execute(_SQL["insert_steps"].text, run.id, run.tenant_no, count)
+
+
+async def find_steps(connection: Connection, run_id: ExecutionId, step_nos: Iterable[int]) -> list[StepRow]:
+    return [_step_row(row) for row in await connection.fetch(_SQL["find_steps"].text, run_id, list(step_nos))]
+
+
+async def find_all_steps(connection: Connection, run_id: ExecutionId) -> list[StepRow]:
+    return [_step_row(row) for row in await connection.fetch(_SQL["find_all_steps"].text, run_id)]
+
+
+async def change_steps(
+    connection: Connection, run_id: ExecutionId, rows: Sequence[StepRow], released: frozenset[int] | set[int]
+) -> None:
+    """Write steps as a pass left them. `released`: those that got a new generation in it."""
+    if not rows:
+        return
+    await connection.execute(
+        _SQL["change_steps"].text,
+        run_id,
+        [row.step_no for row in rows],
+        [row.state for row in rows],
+        [row.reason for row in rows],
+        [row.execution_id for row in rows],
+        [row.parents_succeeded for row in rows],
+        [row.parents_failed for row in rows],
+        [row.parents_skipped for row in rows],
+        [row.step_no in released for row in rows],
+        [row.state in ENDED for row in rows],
+    )
+
+
+async def release_steps(
+    connection: Connection, run: RunRow, executions: Sequence[NewExecution]
+) -> dict[PoolNo, datetime]:
+    """Make the executions of steps; returns the pools to wake, and when."""
+    rows = await connection.fetch(
+        _SQL["release_steps"].text,
+        run.id,
+        run.tenant_no,
+        run.job_version,
+        run.fire_at,
+        [new.id for new in executions],
+        [new.step_no for new in executions],
+        [new.item_no for new in executions],
+        [new.pool_no for new in executions],
+        [new.priority_class for new in executions],
+        [new.stages for new in executions],
+        [new.payload for new in executions],
+    )
+    return {pool_no: ready_at for pool_no, ready_at in rows}
+
+
+async def reject_steps(connection: Connection, run: RunRow, rejected: Sequence[Rejected]) -> None:
+    """Record steps whose payload cannot be made."""
+    await connection.execute(
+        _SQL["reject_steps"].text,
+        run.id,
+        run.tenant_no,
+        run.job_id,
+        run.job_version,
+        run.fire_at,
+        [entry.id for entry in rejected],
+        [entry.step_no for entry in rejected],
+        [entry.pool_no for entry in rejected],
+        [entry.priority_class for entry in rejected],
+        [entry.error for entry in rejected],
+    )
+
+
+async def find_results(
+    connection: Connection, run_id: ExecutionId, step_nos: Sequence[int], youngest: UUID
+) -> list[StoredResult]:
+    """What these steps left. `youngest`: an id that no execution of the run is younger than."""
+    rows = await connection.fetch(
+        with_day_bounds(_SQL["find_results"], [run_id, youngest], from_id="$3", before_id="$4"), run_id, step_nos
+    )
+    return [
+        StoredResult(
+            row["step_no"],
+            StepState(row["state"]),
+            row["execution_id"],
+            row["own_result"] if row["own_result"] is not None else row["result"],
+            row["own_result"] is not None,
+        )
+        for row in rows
+    ]
+
+
+async def find_executions_of_run(connection: Connection, run_id: ExecutionId) -> list[tuple[ExecutionId, str]]:
+    """Executions of a run that have not ended, with their states."""
+    rows = await connection.fetch(_SQL["find_executions_of_run"].text, run_id)
+    return [(row["id"], row["state"]) for row in rows]
+
+
+async def find_step_nos(
+    connection: Connection, ids: Sequence[ExecutionId]
+) -> dict[ExecutionId, tuple[JobId, int, int | None]]:
+    """Of which workflow, step and item these executions are."""
+    rows = await connection.fetch(_SQL["find_step_nos"].text, ids)
+    return {row["id"]: (row["job_id"], row["step_no"], row["item_no"]) for row in rows}
+
+
+def _step_row(row: Record) -> StepRow:
+    step = StepRow(*row)
+    step.state = StepState(step.state)
+    return step
