@@ -9,8 +9,9 @@ fit into the deadline is written again in smaller ones.
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -39,6 +40,9 @@ TRIES_A_WARNING = 60
 LONGEST_MESSAGE = 500
 """PostgreSQL's message is cut here: some repeat the whole value that was rejected."""
 
+OnArrivals = Callable[[Collection[UUID]], None]
+"""Called after the commit with the runs that have new arrivals: `Advancer.request`."""
+
 log = get_logger()
 
 
@@ -56,12 +60,14 @@ class Completer:
         dispatcher: Dispatcher,
         worker_id: WorkerId,
         on_written: Callable[[], None] = lambda: None,
+        on_arrivals: OnArrivals = lambda _: None,
     ) -> None:
         """`on_written`: called when `unwritten` has decreased."""
         self._database = database
         self._dispatcher = dispatcher
         self._worker_id = worker_id
         self._on_written = on_written
+        self._on_arrivals = on_arrivals
         self._queue: deque[Done] = deque()
         self._arrived = asyncio.Event()
         self._open: Counter[LeaseId] = Counter()
@@ -169,6 +175,7 @@ class Completer:
         ended = list(self._ended)
         last_of = [id_ for id_, count in members.items() if self._open[id_] <= count] + ended
         outcomes = [done.completion for done in batch]
+        awaiting: set[UUID] = set()
         async with self._database.connection() as connection:
             written = await self._succeed(connection, outcomes, last_of)
             self._report(batch, written)
@@ -176,8 +183,11 @@ class Completer:
                 rest = await self._complete(connection, _missing(outcomes, written), last_of)
                 self._report(batch, rest)
                 written += rest
+                awaiting = runs_to_advance(rest)
         self._ended = [id_ for id_ in self._ended if id_ not in ended]
         self._release(members, set(last_of))
+        if awaiting:
+            self._on_arrivals(awaiting)
         self._dispatcher.wake(pools_to_wake(written, self._database.clock.now()))
         return written
 
@@ -280,6 +290,10 @@ def pools_to_wake(written: Iterable[Written], now: datetime) -> Iterator[tuple[P
             yield entry.pool_no, entry.ready_at
         if entry.gated:
             yield entry.pool_no, now
+
+
+def runs_to_advance(written: Iterable[Written]) -> set[UUID]:
+    return {entry.awaited_by for entry in written if entry.awaited_by is not None}
 
 
 def _log_transition(completion: Completion, state: State) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from ondot.flow.complete import pools_to_wake
+from ondot.flow.complete import OnArrivals, pools_to_wake, runs_to_advance
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.lease import Assignment
 from ondot.model.completion import Completion, succeed
@@ -88,8 +88,15 @@ class _Opener:
 class Transactor:
     """Opens the transactions of one incarnation of a worker, and tracks which attempts they have completed."""
 
-    def __init__(self, database: Database, dispatcher: Dispatcher, worker_id: WorkerId) -> None:
+    def __init__(
+        self,
+        database: Database,
+        dispatcher: Dispatcher,
+        worker_id: WorkerId,
+        on_arrivals: OnArrivals = lambda _: None,
+    ) -> None:
         self._database = database
+        self._on_arrivals = on_arrivals
         self._pool = database.patient.pool
         self._dispatcher = dispatcher
         self._worker_id = worker_id
@@ -249,6 +256,8 @@ class Transactor:
         opener.is_committed = True
         self._committed[attempt.id, attempt.attempt_no] = result
         COMPLETED.labels(Outcome.SUCCEEDED.value).inc()
+        if awaiting := runs_to_advance(written):
+            self._on_arrivals(awaiting)
         self._dispatcher.wake(pools_to_wake(written, self._database.clock.now()))
 
     async def _did_commit(self, attempt: Attempt) -> bool:

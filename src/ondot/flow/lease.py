@@ -26,6 +26,7 @@ from ondot.flow.in_flight import InFlight
 from ondot.flow.lanes import Lanes
 from ondot.flow.quotas import count_tenants
 from ondot.flow.served_tenants import TenantNos
+from ondot.flow.workflows.attempts import StepAttempt, find_step_attempts
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Scopes, Take
 from ondot.model.ids import LeaseId, PoolNo, TenantNo, WorkerId
@@ -69,6 +70,8 @@ class Assignment(Struct, frozen=True):
     payload: bytes
     over: str | None = None
     """Why the call must not be made any more: its job was deleted or paused before the first call."""
+    step: StepAttempt | None = None
+    """Which step of which run it is an attempt of, if any."""
 
     @property
     def is_suspect(self) -> bool:
@@ -390,6 +393,8 @@ class Leaser:
         return assignments
 
     async def _read(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
+        if of_steps := [row for row in leased if row.origin == "step"]:
+            return await self._read_steps(connection, lease_id, leased, of_steps)
         versions = [(row.job_id, row.job_version) for row in leased]
         specs = await self._database.specs.find(connection, versions)
         own = [row.id for row in leased if row.own_payload]
@@ -406,3 +411,21 @@ class Leaser:
             )
             for row, version in zip(leased, versions, strict=True)
         ]
+
+    async def _read_steps(
+        self, connection: Connection, lease_id: LeaseId, leased: list[Leased], of_steps: list[Leased]
+    ) -> list[Assignment]:
+        """The same for a batch with steps of runs: their specs are parts of those of their workflows."""
+        others = [row for row in leased if row.origin != "step"]
+        assignments = await self._read(connection, lease_id, others) if others else []
+        steps = await find_step_attempts(
+            connection, self._database.specs, [(row.id, row.job_id, row.job_version) for row in of_steps]
+        )
+        own = [row.id for row in of_steps if row.own_payload]
+        payloads = await find_payloads(connection, own) if own else {}
+        for row in of_steps:
+            step = steps.get(row.id)
+            spec = None if step is None else step.spec
+            payload = payloads.get(row.id) or (bytes(spec.payload) if spec else b"null")
+            assignments.append(Assignment(row, lease_id, spec, payload, step=step))
+        return assignments

@@ -8,7 +8,7 @@ the function. Nothing here talks to PostgreSQL: the outcome goes to the complete
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
@@ -30,6 +30,7 @@ from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, No
 from ondot.model.retry import Retry
 from ondot.model.scrub import Scrubber, SecretValues
 from ondot.model.target import FunctionTarget
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.ports.target import Call, CallReport, Cancel, Interrupt, OpenTransaction, Target, Targets
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
@@ -41,6 +42,9 @@ ENDS_WITHIN_S = 10.0
 INTERRUPTED = Interrupted("The worker stopped before the attempt ended, its grace was over.")
 GONE = JobSpec(name="", target=FunctionTarget(name=""), retry=Retry(max_retries=0))
 
+BEGIN_AGAIN_S = 0.5
+
+BeginRun = Callable[[Leased, Completion | None], Awaitable[Completion | bool]]
 MakeCall = Callable[[Assignment, JobSpec], Call]
 MayStart = Callable[[], str | None]
 """Why no call may start now (the worker is stopping, or may have been declared lost), or None."""
@@ -60,17 +64,20 @@ class Runner:
         *,
         outputs: Outputs | None = None,
         vault: Vault | None = None,
+        begin_run: BeginRun | None = None,
         may_start: MayStart = lambda: None,
         on_free: Callable[[], None] = lambda: None,
         on_fault: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_free`: called when a slot becomes free. `on_fault`: called when a fault of ours lost an outcome."""
+        """`begin_run`: see `flow.workflows.begin`. `on_free`: called when a slot becomes free. `on_fault`: called when
+        a fault of ours lost an outcome."""
         self._targets = targets
         self._notes = notes
         self._transactor = transactor
         self._completer = completer
         self._outputs = outputs
         self._vault = vault
+        self._begin_run = begin_run
         self.may_start = may_start
         self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
@@ -181,7 +188,38 @@ class Runner:
         self.in_flight.set_interrupt(attempt, partial(self._loop.call_soon, task.cancel))
 
     async def _run_and_complete(self, assignment: Assignment) -> None:
-        self.complete(assignment, await self.run(assignment))
+        spec = assignment.spec
+        if spec is None or not isinstance(spec.target, WorkflowTarget):
+            self.complete(assignment, await self.run(assignment))
+        elif (completion := await self._begin(assignment, spec)) is not None:
+            self.complete(assignment, completion)
+        else:
+            self._completer.release(assignment.lease_id)
+
+    async def _begin(self, assignment: Assignment, spec: JobSpec) -> Completion | None:
+        """Begin a run instead of a call; or the outcome to be written, if it has not begun."""
+        leased = assignment.leased
+        assert self._begin_run is not None
+        report: Report
+        try:
+            while (reason := self.may_start()) is None:
+                try:
+                    begun = await self._begin_run(leased, refuse(assignment, spec))
+                except Unavailable as error:
+                    # It may have begun: the next try finds it so.
+                    log.warning("run.not_begun", execution_id=str(leased.id), error=error.message)
+                    await asyncio.sleep(BEGIN_AGAIN_S)
+                    continue
+                if isinstance(begun, Completion):
+                    return begun
+                return None if begun else stop(leased, reason="cancelled")
+            report = NotBegun(reason)
+        except asyncio.CancelledError:
+            report = NotBegun("The worker is stopping.")
+        except Exception as error:
+            log.exception("run.not_begun", execution_id=str(leased.id))
+            report = _internal(error)
+        return decide(leased, spec, report, random)
 
     # Callbacks -------------------------------------------------------------------------------------------------------
 
@@ -291,13 +329,13 @@ def build_call(
     secrets: SecretValues | None = None,
 ) -> Call:
     """Everything that the target may know; its lines and progress go to `notes`, without secrets."""
-    leased = assignment.leased
+    leased, step = assignment.leased, assignment.step
     say, progress = notes.speaker(leased), partial(notes.progress, leased)
     if secrets is not None:
         say, progress = partial(_say, say, secrets.scrubber), partial(_progress, progress, secrets.scrubber)
     return Call(
         execution_id=leased.id,
-        job_id=leased.job_id,
+        job_id=leased.job_id if step is None else step.job_id,
         job_name=spec.name,
         attempt_no=leased.attempt_no,
         fire_s=leased.fire_s,
@@ -312,6 +350,9 @@ def build_call(
         losses=leased.losses,
         tenant_no=leased.tenant_no,
         pool=spec.pool,
+        run_id=None if step is None else step.run_id,
+        step=None if step is None else step.step,
+        item_no=None if step is None else step.item_no,
     )
 
 

@@ -70,7 +70,10 @@ REFUSE = Transition(
     State.SKIPPED,
     "unique, throttle or debounce: another job has its key, so it never waits",
 )
-UNBLOCK = Transition("unblock", frozenset({State.BLOCKED}), State.PENDING, "its last parent succeeded")
+UNBLOCK = Transition(
+    "unblock", frozenset({State.BLOCKED}), State.PENDING, "its last parent succeeded, or a person retried its run"
+)
+REJECT = Transition("reject", _NOTHING, State.FAILED, "the payload of a step cannot be made, so it has no attempt")
 TAKE_BACK = Transition(
     "take back",
     frozenset({State.PENDING}),
@@ -97,6 +100,15 @@ EXPIRE = Transition(
     State.SKIPPED,
     "it was leased after its start deadline, and its call has not started",
 )
+HOLD = Transition(
+    "hold",
+    frozenset({State.RUNNING}),
+    State.BLOCKED,
+    "a step of its run failed and no step handles it: the run waits for a person",
+)
+GIVE_UP = Transition(
+    "give up", frozenset({State.BLOCKED}), State.FAILED, "a person gave up its run, or it was BLOCKED for too long"
+)
 CANCEL = Transition(
     "cancel",
     frozenset({State.PENDING, State.RETRYING, State.BLOCKED}),
@@ -114,6 +126,7 @@ TRANSITIONS = (
     PLAN,
     BLOCK,
     REFUSE,
+    REJECT,
     UNBLOCK,
     TAKE_BACK,
     START,
@@ -124,6 +137,8 @@ TRANSITIONS = (
     RETURN,
     STOP,
     EXPIRE,
+    HOLD,
+    GIVE_UP,
     CANCEL,
     SKIP,
 )

@@ -104,8 +104,8 @@ def rate_gate(of: UUID, rate: Rate) -> UUID:
     return UUID(bytes=hashlib.md5(name.encode(), usedforsecurity=False).digest())
 
 
-def list_stages(limits: Limits, tenant_no: TenantNo, job_id: JobId) -> list[Stage]:
-    """The gates of an execution of this job, in the order in which it passes them."""
+def list_stages(limits: Limits, tenant_no: TenantNo, job_id: JobId | str) -> list[Stage]:
+    """The gates of an execution of this job, in the order in which it passes them. Of a step: `<job>/<step>`."""
     job = f"job:{job_id}"
     passed: list[Stage] = []
     if limits.overlap != "allow":
@@ -143,7 +143,7 @@ def changed_rates(
     return [(was[stage.of], stage) for stage in now if stage.of in was and was[stage.of].gate != stage.gate]
 
 
-def encode_stages(limits: Limits | None, tenant_no: TenantNo, job_id: JobId) -> str | None:
+def encode_stages(limits: Limits | None, tenant_no: TenantNo, job_id: JobId | str) -> str | None:
     """The gates of an execution, as JSON that is stored with it and never changes. None: it passes none."""
     if limits is None:
         return None

@@ -88,6 +88,10 @@ class Call(Struct, frozen=True):
     """Of the steps above this one, if it is a step and the target reads them."""
     result_bytes: int | None = None
     """How much of its answer or standard output the result has, because a step may read it; None for the usual."""
+    run_id: ExecutionId | None = None
+    """The run of which it is a step, with the step's name, and the number of its item if it is mapped."""
+    step: str | None = None
+    item_no: int | None = None
 
     @property
     def fire_at(self) -> datetime:

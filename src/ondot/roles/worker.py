@@ -27,6 +27,8 @@ from ondot.flow.output import Outputs
 from ondot.flow.run import Runner
 from ondot.flow.served_tenants import ServedTenants, TenantNos
 from ondot.flow.vault import Vault
+from ondot.flow.workflows.advance import Advancer
+from ondot.flow.workflows.begin import begin
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.liveness import BEATS_A_TIMEOUT
@@ -119,14 +121,16 @@ class Incarnation:
         slot_free = asyncio.Event()
         self._dispatcher = Dispatcher(transport)
         self._notes = AttemptLogs(database, self._id, objects)
-        self._completer = Completer(database, self._dispatcher, self._id, slot_free.set)
+        self._advancer = Advancer(database, self._dispatcher, objects)
+        self._completer = Completer(database, self._dispatcher, self._id, slot_free.set, self._advancer.request)
         self._runner = Runner(
             targets,
             self._notes,
-            Transactor(database, self._dispatcher, self._id),
+            Transactor(database, self._dispatcher, self._id, self._advancer.request),
             self._completer,
             outputs=None if objects is None else Outputs(objects, database, self._notes.say),
             vault=vault,
+            begin_run=partial(begin, database, self._dispatcher, self._id, objects=objects),
             may_start=self._may_start,
             on_free=slot_free.set,
             on_fault=self._unfit.set,
@@ -166,6 +170,7 @@ class Incarnation:
                     group.create_task(self._dispatcher.run(), name="dispatcher"),
                     group.create_task(self._transport.listen(self._lease_loop.on_wake), name="listener"),
                     group.create_task(self._completer.run(), name="completer"),
+                    group.create_task(self._advancer.run(), name="advancer"),
                     group.create_task(every(NOTES_EVERY_S, self._notes.one_pass, name="notes"), name="notes"),
                     group.create_task(every(CANCELS_EVERY_S, self._cancel_pass, name="cancels"), name="cancels"),
                     group.create_task(every(STUCK_EVERY_S, self._stuck_pass, name="stuck"), name="stuck"),

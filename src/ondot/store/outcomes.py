@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
 from operator import attrgetter
+from uuid import UUID
 
 from msgspec import Struct
 
@@ -22,6 +23,7 @@ class Written(Struct, frozen=True):
     """A completion that counted, and the state it led to.
 
     `pool_no`: the pool to wake: at `ready_at`, and now if slots of gates or of the pool are free (`gated`).
+    `awaited_by`: the run to advance, or the job whose dependents are to be looked at: it has an arrival.
     """
 
     execution_id: ExecutionId
@@ -29,6 +31,7 @@ class Written(Struct, frozen=True):
     pool_no: PoolNo | None = None
     ready_at: datetime | None = None
     gated: bool = False
+    awaited_by: UUID | None = None
 
 
 class Unchanged(StrEnum):

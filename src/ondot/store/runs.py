@@ -91,15 +91,18 @@ async def get_run(connection: Connection, tenant_no: TenantNo, id_: ExecutionId)
 
 
 async def begin_run(
-    connection: Connection, worker_id: WorkerId, id_: ExecutionId, attempt_no: int
+    connection: Connection, worker_id: WorkerId, id_: ExecutionId, attempt_no: int, *, is_resumed: bool
 ) -> Begun | None:
-    """Take a run from its worker; None: the attempt is no longer the worker's, or was cancelled."""
-    row = await connection.fetchrow(_SQL["begin_run"].text, worker_id, id_, attempt_no)
+    """Take a run from its worker; None: the attempt is no longer the worker's, or was cancelled.
+
+    A run that `is_resumed` is taken even if it was cancelled: its `finally` steps have to run (`due`).
+    """
+    row = await connection.fetchrow(_SQL["begin_run"].text, worker_id, id_, attempt_no, is_resumed)
     return Begun(*row) if row else None
 
 
-async def insert_run(connection: Connection, begun: Begun, steps: int) -> RunRow:
-    """Make the row of a run, locked. `steps`: how many it has without `finally` ones."""
+async def insert_run(connection: Connection, begun: Begun) -> RunRow:
+    """Make the row of a run, PENDING and locked."""
     row = _run_row(
         await connection.fetchrow(
             _SQL["insert_run"].text,
@@ -110,7 +113,6 @@ async def insert_run(connection: Connection, begun: Begun, steps: int) -> RunRow
             begun.fire_at,
             begun.priority_class,
             begun.own_payload,
-            steps,
         )
     )
     assert row is not None

@@ -1,8 +1,9 @@
 """Specs by (job, version), read in one statement for a batch.
 
-Versions never change, so those of recurring jobs are kept in memory; the spec of a one-time job is used once and not
-kept. A spec includes its payload, a megabyte and more: the cache is bounded by bytes and by count, and a very large
-spec is read each time. A batch that does not fit into a deadline is read in parts, and the parts that arrived are kept.
+Versions never change, so those of recurring jobs and of workflows are kept in memory; the spec of another one-time job
+is used once and not kept. A spec includes its payload, a megabyte and more: the cache is bounded by bytes and by count,
+and a very large spec is read each time. A batch that does not fit into a deadline is read in parts, and the parts that
+arrived are kept.
 """
 
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.job import JobSpec, decode_spec
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection
 from ondot.store.day_bounds import with_day_bounds
@@ -33,6 +35,8 @@ KEPT = 20_000
 KEPT_BYTES = 64 * 1024 * 1024
 LARGE = 32
 """A spec that takes more than 1/32 of all bytes is not kept: a few of them would drive out all others."""
+LARGE_WORKFLOW = 8
+"""A workflow of 10,000 steps is read for each of them."""
 AROUND_BYTES = 2_000
 """Memory of a spec beside its text, at most: one without a payload took 600 bytes in all."""
 
@@ -65,7 +69,7 @@ class Specs:
     async def _read(self, connection: Connection, missing: list[Version], found: dict[Version, JobSpec]) -> None:
         # Most jobs run once; a range of ids reads them in half the time of a probe for each.
         young = _young([job_id for job_id, number in missing if number == 1])
-        await _read_once(connection, young, found)
+        await self._read_once(connection, young, found)
         missing = [version for version in missing if version not in found]
         if not missing:
             return
@@ -80,12 +84,27 @@ class Specs:
         older = [job_id for job_id, number in missing if number == 1 and job_id not in looked_for]
         while older:
             young = _young(older)
-            await _read_once(connection, young, found)
+            await self._read_once(connection, young, found)
             older = [job_id for job_id in older if job_id not in young]
+
+    async def _read_once(self, connection: Connection, job_ids: list[UUID], found: dict[Version, JobSpec]) -> None:
+        """Read one-time jobs of a day or two that were never changed."""
+        if not job_ids:
+            return
+        rows = await connection.fetch(
+            with_day_bounds(_SQL["find_once_specs"], job_ids, from_id="$2", before_id="$3"), job_ids
+        )
+        for job_id, text in rows:
+            if (spec := _decode(job_id, 1, text)) is not None:
+                found[job_id, 1] = spec
+                if type(spec.target) is WorkflowTarget:
+                    self._keep((job_id, 1), spec, text)
 
     def _keep(self, version: Version, spec: JobSpec, text: str) -> None:
         size = len(text) * (1 if text.isascii() else 4) + AROUND_BYTES
-        if not spec.recurs or version in self._specs or size > self._kept_bytes / LARGE:
+        is_workflow = isinstance(spec.target, WorkflowTarget)
+        largest = self._kept_bytes / (LARGE_WORKFLOW if is_workflow else LARGE)
+        if not (spec.recurs or is_workflow) or version in self._specs or size > largest:
             return
         self._specs[version] = spec, size
         self.bytes += size
@@ -96,18 +115,6 @@ class Specs:
     def __len__(self) -> int:
         """How many specs are kept."""
         return len(self._specs)
-
-
-async def _read_once(connection: Connection, job_ids: list[UUID], found: dict[Version, JobSpec]) -> None:
-    """Read one-time jobs of a day or two that were never changed."""
-    if not job_ids:
-        return
-    rows = await connection.fetch(
-        with_day_bounds(_SQL["find_once_specs"], job_ids, from_id="$2", before_id="$3"), job_ids
-    )
-    for job_id, text in rows:
-        if (spec := _decode(job_id, 1, text)) is not None:
-            found[job_id, 1] = spec
 
 
 def _young(job_ids: list[UUID]) -> list[UUID]:

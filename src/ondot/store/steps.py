@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, JobId, PoolNo
 from ondot.model.workflow.progress import StepRow
 from ondot.model.workflow.states import ENDED, StepState
 from ondot.store.connection import Connection, Record
@@ -105,7 +105,7 @@ async def release_steps(
         [new.stages for new in executions],
         [new.payload for new in executions],
     )
-    return {pool_no: ready_at for pool_no, ready_at in rows}
+    return dict(map(tuple, rows))
 
 
 async def reject_steps(connection: Connection, run: RunRow, rejected: Sequence[Rejected]) -> None:

@@ -66,6 +66,11 @@ TENANT_QUOTA_REFUSALS = Counter(
     ["tenant", "quota"],
     registry=REGISTRY,
 )
+ADVANCES = Counter("ondot_run_advances_total", "Passes over runs of workflows", registry=REGISTRY)
+RUNS_ENDED = Counter("ondot_runs_ended_total", "Runs of workflows that ended", ["state"], registry=REGISTRY)
+RUNS_BLOCKED = Counter(
+    "ondot_runs_blocked_total", "Runs of workflows that became BLOCKED: a step failed", registry=REGISTRY
+)
 LOG_DROPPED = Counter(
     "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
 )

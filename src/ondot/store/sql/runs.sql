@@ -26,12 +26,12 @@ SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid AND tenant_no = $2::in
 -- locks: the execution, then counts of the tenant        index: execution_pkey, gated_pkey, slot_pkey, tenant_running_pkey
 -- Fenced as a completion. The run goes on without its worker: the slot of its pool and its count go back, the slots of its
 -- gates stay until it ends or is BLOCKED.
--- $1 worker_id, $2 id, $3 attempt_no
+-- $1 worker_id, $2 id, $3 attempt_no, $4 even if it was cancelled
 WITH begun AS (
     UPDATE ondot.execution e
     SET worker_id = NULL, gated = e.gated AND EXISTS (SELECT FROM ondot.gated d WHERE d.execution_id = e.id)
     WHERE e.id = $2::uuid AND e.attempt_no = $3::integer AND e.worker_id = $1::uuid AND e.state = 'RUNNING'
-      AND e.cancel_at IS NULL
+      AND (e.cancel_at IS NULL OR $4::boolean)
     RETURNING e.id, e.job_id, e.tenant_no, e.job_version, e.pool_no, e.fire_at, e.class, e.origin,
               e.payload IS NOT NULL AS own_payload
 ), uncounted AS (
@@ -46,9 +46,9 @@ SELECT * FROM begun;
 
 -- name: insert_run :one
 -- locks: none (new row)
--- $1 id, $2 job_id, $3 tenant_no, $4 job_version, $5 fire_at, $6 class, $7 own_payload, $8 how many steps
-INSERT INTO ondot.run (id, job_id, tenant_no, job_version, fire_at, class, own_payload, waiting, state)
-VALUES ($1::uuid, $2::uuid, $3::integer, $4::integer, $5::timestamptz, $6::smallint, $7::boolean, $8::integer, 'PENDING')
+-- $1 id, $2 job_id, $3 tenant_no, $4 job_version, $5 fire_at, $6 class, $7 own_payload
+INSERT INTO ondot.run (id, job_id, tenant_no, job_version, fire_at, class, own_payload, state)
+VALUES ($1::uuid, $2::uuid, $3::integer, $4::integer, $5::timestamptz, $6::smallint, $7::boolean, 'PENDING')
 RETURNING {{run_columns}};
 
 -- name: change_run :none

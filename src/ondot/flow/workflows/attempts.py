@@ -1,0 +1,45 @@
+"""What an attempt of a step runs (W1): the spec of its step, and what users see of it.
+
+The `job_id` of a step's execution is its run. Users see the job of the workflow, the run, the step and the item.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from ondot.model.ids import ExecutionId, JobId
+from ondot.model.job import JobSpec
+from ondot.model.workflow.graph import compile_graph
+from ondot.model.workflow.spec import WorkflowTarget
+from ondot.model.workflow.step_spec import step_job_spec
+from ondot.store.connection import Connection
+from ondot.store.specs import Specs
+from ondot.store.steps import find_step_nos
+
+
+class StepAttempt(Struct, frozen=True):
+    """Which step an execution is of, and the spec that its attempts run."""
+
+    job_id: JobId
+    run_id: ExecutionId
+    step: str
+    item_no: int | None
+    spec: JobSpec
+
+
+async def find_step_attempts(
+    connection: Connection, specs: Specs, executions: Sequence[tuple[ExecutionId, JobId, int]]
+) -> dict[ExecutionId, StepAttempt]:
+    """Of executions of steps, given with their `job_id` and version; those whose definition is gone are left out."""
+    steps = await find_step_nos(connection, [id_ for id_, _, _ in executions])
+    versions = {id_: (steps[id_][0], version) for id_, _, version in executions if id_ in steps}
+    found = await specs.find(connection, versions.values())
+    attempts = {}
+    for id_, run_id, _ in executions:
+        spec = found.get(versions[id_]) if id_ in versions else None
+        if spec is None or not isinstance(spec.target, WorkflowTarget):
+            continue
+        job_id, step_no, item_no = steps[id_]
+        name = compile_graph(spec.target).names[step_no]
+        attempts[id_] = StepAttempt(job_id, ExecutionId(run_id), name, item_no, step_job_spec(spec, step_no))
+    return attempts

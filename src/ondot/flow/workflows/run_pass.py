@@ -1,0 +1,99 @@
+"""One pass over a run: the transaction that has its row locked, what it has read, and what follows from it.
+
+A pass reads the rows that it needs, changes them in memory, and writes each once. Wake-ups and advances of other runs
+are sent after the commit.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.model.ids import ExecutionId, PoolNo
+from ondot.model.job import JobSpec
+from ondot.model.workflow.graph import Graph, compile_graph
+from ondot.model.workflow.progress import Progress
+from ondot.model.workflow.spec import WorkflowTarget
+from ondot.model.workflow.states import RunState, StepState
+from ondot.store.connection import Connection
+from ondot.store.database import Database
+from ondot.store.runs import RunRow, change_run
+from ondot.store.steps import change_steps, find_steps
+
+
+@dataclass(slots=True)
+class Effects:
+    """What to do after the commit."""
+
+    wakes: dict[PoolNo, datetime] = field(default_factory=dict)
+    runs: set[UUID] = field(default_factory=set)
+    """Other runs, or jobs, that have arrivals now."""
+
+    def wake(self, pool_no: PoolNo | None, at: datetime) -> None:
+        if pool_no is not None:
+            self.wakes[pool_no] = min(at, self.wakes.get(pool_no, at))
+
+    def send(self, dispatcher: Dispatcher) -> None:
+        dispatcher.wake(self.wakes.items())
+
+
+@dataclass(slots=True)
+class RunPass:
+    database: Database
+    connection: Connection
+    run: RunRow
+    spec: JobSpec
+    target: WorkflowTarget
+    graph: Graph
+    progress: Progress
+    objects: Mapping[ExecutionId, str] = field(default_factory=dict)
+    """Large results that were read before the transaction."""
+    effects: Effects = field(default_factory=Effects)
+    released: set[int] = field(default_factory=set)
+    """Steps that got a new generation in this pass."""
+    payload: object | None = None
+    """The payload of the run, decoded, once it was needed."""
+
+    @property
+    def may_release(self) -> bool:
+        """Steps start while the run runs and is not paused; `finally` steps while it ends."""
+        return self.run.state is RunState.ENDING or (self.run.state is RunState.RUNNING and not self.run.is_paused)
+
+    async def load(self, step_nos: set[int]) -> None:
+        """Read rows that the pass does not have yet."""
+        if missing := step_nos - self.progress.rows.keys():
+            self.progress.load(await find_steps(self.connection, self.run.id, missing))
+        if lacking := step_nos - self.progress.rows.keys():
+            raise LookupError(f"The run {self.run.id} has no steps {sorted(lacking)[:10]}.")
+
+    def count(self) -> None:
+        """Add what the pass has moved to the run's counts."""
+        run, counts = self.run, self.progress.counts
+        run.waiting += counts.pop(StepState.WAITING, 0)
+        run.active += counts.pop(StepState.RELEASED, 0)
+        run.succeeded += counts.pop(StepState.SUCCEEDED, 0)
+        run.failed += counts.pop(StepState.FAILED, 0) + counts.pop(StepState.CANCELLED, 0)
+        run.skipped += counts.pop(StepState.SKIPPED, 0)
+        run.blocked += counts.pop(StepState.BLOCKED, 0)
+
+    async def write(self) -> None:
+        """Write what has changed: the steps, then the run."""
+        self.count()
+        self.run.superseded += self.progress.superseded
+        self.progress.superseded = 0
+        await change_steps(self.connection, self.run.id, self.progress.list_changed(), self.released)
+        await change_run(self.connection, self.run)
+
+
+async def open_pass(
+    database: Database, connection: Connection, run: RunRow, objects: Mapping[ExecutionId, str] | None = None
+) -> RunPass | None:
+    """None: the run's definition cannot be read any more."""
+    version = (run.job_id, run.job_version)
+    spec = (await database.specs.find(connection, [version])).get(version)
+    if spec is None or not isinstance(spec.target, WorkflowTarget):
+        return None
+    graph = compile_graph(spec.target)
+    progress = Progress(graph, is_ending=run.state is RunState.ENDING)
+    return RunPass(database, connection, run, spec, spec.target, graph, progress, objects or {})
