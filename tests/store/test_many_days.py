@@ -42,6 +42,7 @@ from ondot.store import (
     outcomes,
     overview,
     pools,
+    steps,
     unique_keys,
 )
 from ondot.store.audit import By
@@ -159,6 +160,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await outcomes.find_outcomes(connection, (await world.worker()).id, [(letter, 1)])
     await unique_keys.unplan_jobs(connection, DEFAULT_TENANT, [unique_keys.Replaced(once_id, letter, "overtaken")])
     await list_backfills(connection, DEFAULT_TENANT, job_id, limit=PAGE)
+    await steps.find_results(connection, letter, [0], letter)
     await remove_jobs(connection, [once_id])
 
 

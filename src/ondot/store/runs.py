@@ -86,10 +86,6 @@ async def lock_run(connection: Connection, id_: ExecutionId, tenant_no: TenantNo
     return _run_row(await connection.fetchrow(_SQL["lock_run"].text, id_, tenant_no))
 
 
-async def get_run(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> RunRow | None:
-    return _run_row(await connection.fetchrow(_SQL["get_run"].text, id_, tenant_no))
-
-
 async def begin_run(
     connection: Connection, worker_id: WorkerId, id_: ExecutionId, attempt_no: int, *, is_resumed: bool
 ) -> Begun | None:

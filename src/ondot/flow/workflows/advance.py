@@ -86,8 +86,14 @@ async def _advance_once(database: Database, run_id: ExecutionId, read: dict[Exec
 
 async def move(work: RunPass, arrivals: Sequence[Arrival] = (), consider: Collection[int] = ()) -> None:
     """Apply arrivals, and decide steps to be considered; then see what that means for the run."""
+    graph = work.graph
     work.progress.apply(arrivals)
     work.progress.consider(consider)
+    if arrivals:
+        # At once, and not when each is asked for: a step that ends and its child would be two statements.
+        ended = {arrival.step_no for arrival in arrivals}
+        below = () if work.progress.is_ending else (child for no in ended for child in graph.children[no])
+        await work.load(ended.union(below))
     await go_on(work)
     await settle(work, go_on)
 

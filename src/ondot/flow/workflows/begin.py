@@ -90,7 +90,7 @@ async def _begin(
         await insert_steps(connection, run, len(work.graph.steps))
         work.progress.load(StepRow(no) for no in work.graph.roots)
     run.look_at = next_look(work)
-    await move(work, consider=work.graph.roots if is_new else range(len(work.graph.steps)))
+    await move(work, consider=work.graph.roots if is_new else work.ordinary)
     await work.write()
     _report(run, is_new=is_new)
     return work.effects

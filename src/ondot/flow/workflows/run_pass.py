@@ -60,6 +60,11 @@ class RunPass:
         """Steps start while the run runs and is not paused; `finally` steps while it ends."""
         return self.run.state is RunState.ENDING or (self.run.state is RunState.RUNNING and not self.run.is_paused)
 
+    @property
+    def ordinary(self) -> list[int]:
+        """All steps but `finally` ones."""
+        return [no for no, step in enumerate(self.graph.steps) if not step.is_final]
+
     async def load(self, step_nos: set[int]) -> None:
         """Read rows that the pass does not have yet."""
         if missing := step_nos - self.progress.rows.keys():

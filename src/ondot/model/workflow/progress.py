@@ -160,6 +160,10 @@ class Progress:
         taken, self._releases = self._releases, []
         return taken
 
+    def postpone(self, step_no: int) -> None:
+        """A step whose turn it is waits all the same, because its run is paused: `consider` decides it again."""
+        self._move(self.rows[step_no], StepState.WAITING)
+
     def end(self, step_no: int, state: StepState, reason: str | None = None) -> None:
         """Ends a loaded step; its children hear of it when the pass goes on."""
         row = self.rows[step_no]
