@@ -8,8 +8,10 @@ from msgspec import structs
 from ondot.api.dependencies import Services
 from ondot.model.access import Caller, Right
 from ondot.model.errors import Conflict, Fault, InvalidBody
-from ondot.model.job import JobSpec
+from ondot.model.job import JobSpec, replace_http_targets
 from ondot.model.target import HttpTarget, ShellTarget
+from ondot.model.workflow.spec import WorkflowTarget
+from ondot.model.workflow.step_spec import list_attempt_specs
 from ondot.store.jobs import find_pools_of_keys
 
 
@@ -19,12 +21,21 @@ def check_jobs(caller: Caller, specs: Iterable[JobSpec]) -> None:
     if caller.pools is None and Right.SHELL in caller.rights:
         return
     for spec in specs:
-        if not caller.sees(spec.pool):
-            known = ", ".join(sorted(caller.pools or ()))
-            fault = f"Unknown pool {spec.pool!r}. Use one of: {known}; or ask an owner of the installation to grant it."
-            raise InvalidBody(fault, (Fault("/pool", fault),), pool=spec.pool)
-        if isinstance(spec.target, ShellTarget):
+        _check_pool(caller, spec.pool, "/pool")
+        if isinstance(spec.target, WorkflowTarget):
+            for name, step in list_attempt_specs(spec):
+                _check_pool(caller, step.pool, f"/target/workflow/steps/{name}/pool")
+                if isinstance(step.target, ShellTarget):
+                    caller.require(Right.SHELL)
+        elif isinstance(spec.target, ShellTarget):
             caller.require(Right.SHELL)
+
+
+def _check_pool(caller: Caller, pool: str, pointer: str) -> None:
+    if not caller.sees(pool):
+        known = ", ".join(sorted(caller.pools or ()))
+        fault = f"Unknown pool {pool!r}. Use one of: {known}; or ask an owner of the installation to grant it."
+        raise InvalidBody(fault, (Fault(pointer, fault),), pool=pool)
 
 
 def limit_reach(caller: Caller, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
@@ -32,12 +43,26 @@ def limit_reach(caller: Caller, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
     whatever the worker allows. The writer of a version decides, so that a patch cannot borrow the right of another."""
     if Right.PRIVATE_TARGETS in caller.rights:
         return specs
-    return [
-        structs.replace(spec, target=structs.replace(spec.target, only_public=True))
-        if isinstance(spec.target, HttpTarget)
-        else spec
+    return [replace_http_targets(spec, _only_public) for spec in specs]
+
+
+def _only_public(target: HttpTarget) -> HttpTarget:
+    return structs.replace(target, only_public=True)
+
+
+async def check_step_pools(services: Services, caller: Caller, specs: Iterable[JobSpec]) -> None:
+    """Refuse workflows with a step in a pool that the tenant may not use. (A job's own pool is checked where it is
+    stored.)"""
+    pools = {
+        step.pool
         for spec in specs
-    ]
+        if isinstance(spec.target, WorkflowTarget)
+        for _, step in list_attempt_specs(spec)
+        if step.pool != spec.pool
+    }
+    if pools:
+        async with services.database.transaction() as connection:
+            await services.database.pools.numbers(connection, caller.tenant_no, sorted(pools))
 
 
 async def check_keys(services: Services, caller: Caller, specs: Sequence[JobSpec]) -> None:

@@ -29,6 +29,7 @@ from ondot.model.gates import Rate
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.tenant import NO_QUOTAS, TENANTS_SHOWN, Tenant
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.idempotency import find_keys_in_use, has_key
 from ondot.store.quotas import count_jobs, read_job_count, take_tokens
@@ -93,7 +94,7 @@ class QuotaGuard:
         """Enter while these jobs are stored. Raises if a quota does not allow it. Yields the function to call with the
         jobs that were created."""
         for number, spec in enumerate(specs):
-            self.check_payload(tenant, len(bytes(spec.payload)), f"/jobs/{number}/payload" if is_batch else "/payload")
+            self._check_payloads(tenant, spec, f"/jobs/{number}" if is_batch else "")
         count = len(specs)
         is_known = False
         try:
@@ -129,7 +130,14 @@ class QuotaGuard:
     def check_version(self, tenant_no: TenantNo, spec: JobSpec) -> None:
         """Raises if a quota does not allow a new version of a job."""
         if (tenant := self.with_quotas(tenant_no)) is not None:
-            self.check_payload(tenant, len(bytes(spec.payload)), "/payload")
+            self._check_payloads(tenant, spec, "")
+
+    def _check_payloads(self, tenant: Tenant, spec: JobSpec, pointer: str) -> None:
+        self.check_payload(tenant, len(bytes(spec.payload)), f"{pointer}/payload")
+        if isinstance(spec.target, WorkflowTarget):
+            for name, step in spec.target.steps.items():
+                at = f"{pointer}/target/workflow/steps/{name}/payload"
+                self.check_payload(tenant, len(bytes(step.payload or b"")), at)
 
     def check_replay(self, tenant_no: TenantNo, payload: str | None) -> None:
         """Raises if a quota does not allow running again with this payload. None: with the old one, which it has."""

@@ -22,7 +22,7 @@ from ondot.document.structs import to_struct
 from ondot.model.job import TargetSpec
 from ondot.model.retry import Backoff, Retry
 from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.text import MAX_NAME
 from ondot.model.workflow.spec import WorkflowTarget
 
@@ -62,8 +62,8 @@ class ShellBody(Body):
     command: Argv = Field(description="The program and its arguments.", examples=[["echo", "hello"]])
 
 
-class TargetBody(Body):
-    """What is called: exactly one of `http`, `function`, `shell`, `grpc`, `publish`."""
+class AttemptTargetBody(Body):
+    """What an attempt calls: exactly one of `http`, `function`, `shell`."""
 
     http: HttpBody | None = Field(
         default=None, description="An HTTP call.", examples=[{"url": "https://example.com/report"}]
@@ -72,6 +72,16 @@ class TargetBody(Body):
         default=None, description="A function that a worker has registered.", examples=["daily_report"]
     )
     shell: ShellBody | None = Field(default=None, description="A program.", examples=[{"command": ["echo", "hello"]}])
+
+
+class TargetBody(AttemptTargetBody):
+    """What is called: exactly one of `http`, `function`, `shell`, `workflow`, `grpc`, `publish`."""
+
+    workflow: Any = Field(
+        default=None,
+        description="Steps that depend on each other, with `on_failure` and `blocked_for`: see `POST /v1/workflows`.",
+        examples=[{"steps": {"list": {"function": "list_files"}}}],
+    )
     grpc: Any = Field(default=None, description="Not supported yet.")
     publish: Any = Field(default=None, description="Not supported yet.")
 
@@ -122,7 +132,7 @@ class RetryBody(Body):
         return never_on
 
 
-def target_of(body: TargetBody) -> TargetSpec:
+def target_of(body: AttemptTargetBody) -> AttemptTarget:
     if body.http is not None:
         own = {} if body.http.signing_secret is None else {SIGNING_HEADER: body.http.signing_secret}
         return to_struct(HttpTarget, body.http, headers={**body.http.headers, **own}, only_public=False)

@@ -31,6 +31,7 @@ from ondot.model.gates import Limits, Overlap
 from ondot.model.job import JobSpec, Priority
 from ondot.model.schedule import Schedule
 from ondot.model.target import FunctionTarget
+from ondot.model.workflow.spec import WorkflowTarget
 
 _LIMITS: Final = Limits()
 _JOB: Final = JobSpec(name="", target=FunctionTarget(name=""))
@@ -157,10 +158,10 @@ class JobBody(Body):
     )
 
 
-def spec_of(body: JobBody, *, schedule: Schedule | None, payload: Raw) -> JobSpec:
+def spec_of(body: JobBody, *, schedule: Schedule | None, payload: Raw, workflow: WorkflowTarget | None) -> JobSpec:
     """The spec of a valid body: fields of the same name, and those few that are made of several."""
     assert body.target is not None, "the caller has checked that there is one"
-    target = target_of(body.target)
+    target = workflow or target_of(body.target)
     spec = to_struct(
         JobSpec,
         body,

@@ -38,6 +38,7 @@ _EXPECTED: Final = {
     "less_than_equal": "at most {le}",
 }
 _SHOWN: Final = 60
+_NAMES_SHOWN: Final = 30
 
 
 class Written(NamedTuple):
@@ -46,9 +47,12 @@ class Written(NamedTuple):
     body: object
     pointer: str
     origins: dict[Path, Path]
+    below: Path = ()
+    """Paths are relative to this one."""
 
     def path(self, path: Path) -> Path:
         """The path in the body as it was written, for a path of the long form."""
+        path = (*self.below, *path)
         for length in range(len(path), 0, -1):
             if (origin := self.origins.get(path[:length])) is not None:
                 return self.spelled((*origin, *path[length:]))
@@ -125,7 +129,8 @@ def invalid_body(faults: list[Fault], *, all_of_schedule: bool) -> InvalidBody:
 def unknown_field(path: Path, known: list[str]) -> str:
     name = path[-1]
     close = get_close_matches(snake_case_name(name).lower()[:64], known, n=1, cutoff=0.6)
-    advice = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known)}."
+    more = ", …" if len(known) > _NAMES_SHOWN else ""
+    advice = f"did you mean `{close[0]}`?" if close else f"known: {', '.join(known[:_NAMES_SHOWN])}{more}."
     place = f" in `{'.'.join(path[:-1])}`" if path[:-1] else ""
     return f"There is no field `{visible(name[:64])}`{place}; {advice}"
 

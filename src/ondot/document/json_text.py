@@ -24,8 +24,11 @@ BYTES_A_VALUE: Final = 16
 131,072 for a job. A decoded value takes about 64 bytes of memory."""
 MAX_FIELDS: Final = 10_000
 """Values of a body outside its payload: a job with 1,000 blackouts and 1,000 dates has 4,000."""
-USER_DATA: Final = frozenset({"payload", "headers", "labels"})
+USER_DATA: Final = frozenset({"payload", "headers", "labels", "if", "default", "over", "filter"})
 """Fields with the user's own data: keys inside them are not changed."""
+STEPS: Final = "steps"
+"""Steps of a workflow: their names are the user's, and each may have as many values as a job."""
+_UNCOUNTED: Final = frozenset({"payload", "depends_on", "over"})
 
 _BOM: Final = b"\xef\xbb\xbf"
 _BYTE: Final = re.compile(r" \(byte (\d+)\)$")
@@ -153,11 +156,14 @@ def _require_few(body: object, pointer: str) -> None:
             )
             raise InvalidBody(message, faults=(Fault(place, message),))
         pairs = node.items() if isinstance(node, dict) else enumerate(node)
-        nodes += [
-            (f"{place}/{escaped(str(name))}", value)
-            for name, value in pairs
-            if isinstance(value, (dict, list)) and name != "payload"
-        ]
+        for name, value in pairs:
+            below = f"{place}/{escaped(str(name))}"
+            if name == STEPS and isinstance(value, dict):
+                for step, content in value.items():
+                    if isinstance(content, dict):
+                        _require_few(content, f"{below}/{escaped(step)}")
+            elif isinstance(value, (dict, list)) and name not in _UNCOUNTED:
+                nodes.append((below, value))
 
 
 def _snake_case(body: object, pointer: str) -> object:
@@ -188,6 +194,10 @@ def _snake_case_fields(body: dict[str, object], pointer: str) -> dict[str, objec
             other = next(key for key in body if key != written and snake_case_name(key) == name)
             message = f"`{other[:64]}` and `{written[:64]}` are two spellings of one field; give one of them."
             raise InvalidBody(message, faults=(Fault(f"{pointer}/{escaped(written)}", message),))
+        if name == STEPS and isinstance(value, dict):
+            place = f"{pointer}/{escaped(written)}"
+            fields[name] = {step: _snake_case(content, f"{place}/{escaped(step)}") for step, content in value.items()}
+            continue
         nested = isinstance(value, (dict, list)) and name not in USER_DATA
         fields[name] = _snake_case(value, f"{pointer}/{escaped(written)}") if nested else value
     return fields

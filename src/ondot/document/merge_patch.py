@@ -1,4 +1,4 @@
-"""A merge patch (RFC 7396) on the long form of a job (S8).
+"""A merge patch (RFC 7396) on the long form of a job (S8), steps of a workflow included.
 
 Objects are merged field by field, everything else is replaced, and null resets a field to its default. Two rules go
 beyond the RFC. A job has exactly one kind of schedule and one of target, so a patch that names another kind replaces
@@ -13,6 +13,7 @@ from pydantic import BaseModel
 from ondot.document.errors import field_of, model_in
 from ondot.document.render import render_spec
 from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS
+from ondot.document.step_body import CALLS, StepBody
 from ondot.model.errors import InvalidSchedule
 from ondot.model.job import JobSpec
 from ondot.model.schedule import Interval, When
@@ -55,7 +56,44 @@ def merge(base: dict[str, object], patch: dict[str, object], form: type[BaseMode
         base["retry"] = {name: value for name, value in retry.items() if name != "delays"}
     if "concurrency_key" in patch and patch["concurrency_key"] is None:
         base = {name: value for name, value in base.items() if name not in {"key_concurrency", "key_rate"}}
-    return _merge(base, patch, form)
+    result = _merge(base, patch, form)
+    _merge_steps(base, patch, result)
+    return result
+
+
+def _merge_steps(base: dict[str, object], patch: dict[str, object], result: dict[str, object]) -> None:
+    """Steps of a workflow by name: null removes one; one that now calls something else loses what it called."""
+    old, new = _steps_of(base), _steps_of(patch)
+    workflow = _workflow_of(result)
+    if workflow is None or not new:
+        return
+    steps = dict(old)
+    for name, changes in new.items():
+        step = old.get(name)
+        if changes is None and name in steps:
+            del steps[name]
+        elif isinstance(changes, dict):
+            kept = _without_other_calls(step, changes) if isinstance(step, dict) else {}
+            steps[name] = merge(kept, changes, StepBody)
+        else:
+            steps[name] = changes
+    workflow["steps"] = steps
+
+
+def _without_other_calls(step: dict[str, object], changes: dict[str, object]) -> dict[str, object]:
+    given = {call for call in CALLS if changes.get(call) is not None}
+    return {name: value for name, value in step.items() if not given or name not in CALLS or name in given}
+
+
+def _workflow_of(body: dict[str, object]) -> dict[str, object] | None:
+    target = body.get("target")
+    workflow = target.get("workflow") if isinstance(target, dict) else None
+    return workflow if isinstance(workflow, dict) else None
+
+
+def _steps_of(body: dict[str, object]) -> dict[str, object]:
+    steps = (_workflow_of(body) or {}).get("steps")
+    return steps if isinstance(steps, dict) else {}
 
 
 def _merge(base: dict[str, object], patch: dict[str, object], form: type[BaseModel] | None) -> dict[str, object]:

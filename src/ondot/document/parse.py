@@ -25,15 +25,17 @@ from ondot.document.render import render_schedule
 from ondot.document.rules import MAX_BATCH, MAX_PAYLOAD_BYTES
 from ondot.document.schedule import Before
 from ondot.document.schedule_body import ScheduleBody
-from ondot.document.shorthand import SHORT, Path
+from ondot.document.shorthand import SHORT, STEPS, Path
+from ondot.document.workflow import read_workflow
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import EPOCH
-from ondot.model.job import JobSpec, keep_hidden, refuse_unchanged
+from ondot.model.job import JobSpec, TargetSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
 from ondot.model.secret import Hidden, find_references, may_refer, read_reference
 from ondot.model.target import HttpTarget
+from ondot.model.workflow.spec import StepSpec, WorkflowTarget
 
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 MAX_BATCH_LOOKS: Final = 1_000_000
@@ -135,7 +137,7 @@ def _job_spec(
     may_be_over: bool = False,
 ) -> JobSpec:
     if reading.long.get("target") is None:
-        reading.reject(("target",), "Say what to call: give `url`, `function`, `command`, or `target`.")
+        reading.reject(("target",), "Say what to call: give `url`, `function`, `command`, `steps`, or `target`.")
     schedule = reading.schedule(now, before, may_be_over=may_be_over)
     body = reading.body
     if body is not None and (body.retry.backoff == "listed") != bool(body.retry.delays):
@@ -146,13 +148,17 @@ def _job_spec(
         reading.reject(("pause_after_failures",), f"`{reading.name(('pause_after_failures',))}` {message}")
     for path, message in find_conflicts(reading.long, reading.name, is_new=current is None):
         reading.reject(path, message)
+    workflow = read_workflow(reading) if _has_workflow(reading.long) else None
     if body is None or body.target is None or reading.faults:
-        raise invalid_body(reading.faults, all_of_schedule=reading.all_of_schedule)
+        raise reading.refusal()
     payload = encode_payload_text(body.payload, pointer)
-    spec = spec_of(body, schedule=schedule, payload=as_payload(payload))
+    spec = spec_of(body, schedule=schedule, payload=as_payload(payload), workflow=workflow)
     for path, message in find_late_changes(spec, current) if current is not None else ():
         reading.reject(path, message)
-    names = _find_secrets(spec, payload, reading)
+    if workflow is None:
+        names = _find_secrets(spec.target, payload, reading, ())
+    else:
+        spec, names = _find_secrets_of_steps(spec, workflow, payload, reading)
     if reading.faults:
         raise invalid_body(reading.faults, all_of_schedule=False)
     if names is None:
@@ -165,20 +171,47 @@ def _job_spec(
     return spec
 
 
-def _find_secrets(spec: JobSpec, payload: bytes, reading: Reading[JobBody]) -> tuple[str, ...] | None:
-    """The names of the secrets that a spec refers to; None if it also has no credentials in headers."""
+def _has_workflow(long: Mapping[str, object]) -> bool:
+    target = long.get("target")
+    return isinstance(target, dict) and target.get("workflow") is not None
+
+
+def _find_secrets_of_steps(
+    spec: JobSpec, workflow: WorkflowTarget, payload: bytes, reading: Reading[JobBody]
+) -> tuple[JobSpec, tuple[str, ...] | None]:
+    """The spec with the secrets of each step, and all their names. A step without a payload has that of the job."""
+    of_job = _find_secrets(None, payload, reading, ())
+    steps: dict[str, StepSpec] = {}
+    for name, step in workflow.steps.items():
+        own = None if step.payload is None else bytes(step.payload)
+        target = step.target if isinstance(step.target, HttpTarget) else None
+        found = _find_secrets(target, own or b"", reading, (*STEPS, name))
+        if own is None and of_job is not None:
+            found = tuple(sorted({*of_job, *(found or ())}))
+        steps[name] = step if found is None else structs.replace(step, secrets=found)
+    names = [step.secrets for step in steps.values() if step.secrets is not None]
+    if of_job is None and not names:
+        return spec, None
+    replaced = structs.replace(spec, target=structs.replace(workflow, steps=steps))
+    return replaced, tuple(sorted({*(of_job or ()), *(name for found in names for name in found)}))
+
+
+def _find_secrets(
+    target: TargetSpec | None, payload: bytes, reading: Reading[JobBody], at: Path
+) -> tuple[str, ...] | None:
+    """The names of the secrets that a target and a payload refer to; None if it also has no credentials in headers."""
     names: set[str] = set()
     has_hidden = False
-    if isinstance(spec.target, HttpTarget) and spec.target.headers:
-        hidden = [value for value in spec.target.headers.values() if isinstance(value, Hidden)]
+    if isinstance(target, HttpTarget) and target.headers:
+        hidden = [value for value in target.headers.values() if isinstance(value, Hidden)]
         names.update(value.secret for value in hidden if value.secret is not None)
-        has_hidden = bool(hidden) or any(map(is_sensitive, spec.target.headers))
+        has_hidden = bool(hidden) or any(map(is_sensitive, target.headers))
     if may_refer(payload):
         for place, written in find_references(msgspec.json.decode(payload)):
             found = read_reference(written)
             if isinstance(found, str):
                 path = ("payload", *(part.replace("~1", "/").replace("~0", "~") for part in place.split("/")[1:]))
-                reading.reject(path, found)
+                reading.reject((*at, *path), found)
             elif found.secret is not None:
                 names.add(found.secret)
     return tuple(sorted(names)) if names or has_hidden else None

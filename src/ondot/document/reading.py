@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
-from ondot.document.errors import Written, describe_value, faults_of, invalid_body
+from ondot.document.errors import MAX_FAULTS, Written, describe_value, faults_of, invalid_body
 from ondot.document.fields import not_yet
 from ondot.document.json_text import snake_case
 from ondot.document.merge_patch import merge
@@ -22,7 +22,7 @@ from ondot.document.rules import MAX_PAYLOAD_BYTES
 from ondot.document.schedule import Before, schedule_of
 from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS, Path, to_long_form
-from ondot.model.errors import Fault, InvalidBody, TooLarge
+from ondot.model.errors import Fault, InvalidBody, InvalidGraph, TooLarge
 from ondot.model.job import NO_PAYLOAD
 from ondot.model.schedule import Schedule
 
@@ -47,6 +47,7 @@ class Reading(Generic[Form]):
     body: Form | None = None
     faults: list[Fault] = field(default_factory=list)
     all_of_schedule: bool = True
+    all_of_graph: bool = True
 
     def reject(self, path: Path, message: str) -> None:
         """Add a fault at a path of the long form."""
@@ -55,6 +56,21 @@ class Reading(Generic[Form]):
     def add(self, path: Path, fault: Fault) -> None:
         self.faults.append(fault)
         self.all_of_schedule = self.all_of_schedule and path[:1] == ("schedule",)
+        self.all_of_graph = False
+
+    def reject_graph(self, path: Path, message: str) -> None:
+        """Add a fault of the graph of a workflow: alone they have a code of their own."""
+        all_of_graph = self.all_of_graph
+        self.reject(path, message)
+        self.all_of_graph = all_of_graph
+
+    def refusal(self) -> InvalidBody:
+        """All faults as one error."""
+        refusal = invalid_body(self.faults, all_of_schedule=self.all_of_schedule)
+        return InvalidGraph(refusal.message, faults=refusal.faults) if self.all_of_graph else refusal
+
+    def pointer(self, path: Path) -> str:
+        return self.written.fault(self.written.path(path), "").pointer
 
     def name(self, path: Path) -> str:
         return ".".join(self.written.path(path))
@@ -112,7 +128,7 @@ def read(
     long = to_long_form(fields, is_patch=base is not None)
     body = long.body if base is None else merge(base, long.body, form)
     reading = Reading[Form](Written(raw, pointer, long.origins | dict(origins)), body)
-    for path, message in long.faults:
+    for path, message in long.faults[:MAX_FAULTS]:
         reading.add((), reading.written.fault(reading.written.spelled(path), message))
     reading.check_kinds()
     try:

@@ -17,22 +17,16 @@ from msgspec import Raw, Struct, structs
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from ondot.document.render_target import Seconds, TargetOut, render_target
 from ondot.document.rules import MAX_BATCH
 from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
 from ondot.model.gates import Limits, Overlap, Rate
-from ondot.model.headers import is_sensitive
-from ondot.model.job import JobSpec, JobState, Priority, TargetSpec, find_unsealed
+from ondot.model.job import JobSpec, JobState, Priority, find_unsealed
 from ondot.model.retry import Backoff, Retry
 from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
-from ondot.model.secret import MASK, Hidden
-from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
-from ondot.model.workflow.spec import WorkflowTarget
-
-Seconds = int | float
 
 
 class DstOut(TypedDict):
@@ -82,29 +76,6 @@ class ScheduleOut(RuleOut, total=False):
     max_fires: int | None
     misfire: MisfireOut
     calendar: CalendarOut | None
-
-
-class HttpOut(TypedDict):
-    url: str
-    method: str
-    headers: dict[str, str | dict[str, str]]
-    signing_secret: str | dict[str, str] | None
-    connect_timeout: Seconds | None
-    first_byte_timeout: Seconds | None
-    follow_redirects: bool
-
-
-class ShellOut(TypedDict):
-    command: list[str]
-
-
-class TargetOut(TypedDict, total=False):
-    """One of `http`, `function`, `shell`, `workflow`."""
-
-    http: HttpOut
-    function: str
-    shell: ShellOut
-    workflow: dict[str, Any]
 
 
 class RetryOut(TypedDict):
@@ -247,7 +218,7 @@ def _render(spec: JobSpec, *, as_text: bool) -> Json:
     rendered = _DEFAULT_TEXT.copy() if as_text else _render_defaults()
     rendered["name"] = spec.name
     rendered["schedule_in_words"], rendered["schedule"] = (_when_text if as_text else _render_when)(spec.schedule)
-    rendered["target"] = _render_target(spec.target)
+    rendered["target"] = render_target(spec.target)
     rendered["payload"] = spec.payload if as_text else msgspec.json.decode(spec.payload)
     rendered["pool"] = spec.pool
     rendered["priority"] = spec.priority
@@ -309,39 +280,6 @@ def _render_rule(rule: When) -> RuleOut:
 def _began(rrule: Rrule) -> datetime:
     """An instant at which the zone's clock shows `begins`; there is one, because `begins` was made of one."""
     return rrule.begins.replace(tzinfo=zone_info(rrule.timezone))
-
-
-def _render_target(target: TargetSpec) -> TargetOut:
-    match target:
-        case HttpTarget():
-            # Spelled out for speed: targets are not remembered.
-            connect_s, first_byte_s = target.connect_timeout_s, target.first_byte_timeout_s
-            return {
-                "http": {
-                    "url": target.url,
-                    "method": target.method,
-                    "headers": (headers := _render_headers(target.headers) if target.headers else {}),
-                    "signing_secret": headers.pop(SIGNING_HEADER, None),
-                    "connect_timeout": None if connect_s is None else as_written(connect_s),
-                    "first_byte_timeout": None if first_byte_s is None else as_written(first_byte_s),
-                    "follow_redirects": target.follow_redirects,
-                }
-            }
-        case FunctionTarget():
-            return {"function": target.name}
-        case ShellTarget():
-            return {"shell": {"command": list(target.command)}}
-        case WorkflowTarget():
-            return {"workflow": msgspec.to_builtins(target)}
-    assert_never(target)
-
-
-def _render_headers(headers: dict[str, str | Hidden]) -> dict[str, str | dict[str, str]]:
-    """Credentials are masked, also those that were stored before they were sealed."""
-    return {
-        name: value.render() if isinstance(value, Hidden) else MASK if is_sensitive(name) else value
-        for name, value in headers.items()
-    }
 
 
 def _render_when(schedule: Schedule | None) -> tuple[str, ScheduleOut | None]:

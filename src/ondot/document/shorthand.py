@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ondot.model.gates import split_rate
+from ondot.model.workflow.spec import MAX_STEPS
 
 Path = tuple[str, ...]
 
@@ -26,6 +27,9 @@ SHORT: Final[dict[str, Path]] = {
     "callback_url": ("target", "http", "url"),
     "function": ("target", "function"),
     "command": ("target", "shell", "command"),
+    "steps": ("target", "workflow", "steps"),
+    "on_failure": ("target", "workflow", "on_failure"),
+    "blocked_for": ("target", "workflow", "blocked_for"),
     "max_retries": ("retry", "max_retries"),
     "timeout_s": ("timeout",),
     "timeout_sec": ("timeout",),
@@ -43,7 +47,8 @@ OTHER_SHORT: Final[dict[str, Path]] = {
 SHORT_NAMES: Final = frozenset({*SHORT, *OTHER_SHORT})
 
 SCHEDULE_KINDS: Final = ("cron", "every", "at", "in", "rrule", "event")
-TARGET_KINDS: Final = ("http", "function", "shell", "grpc", "publish")
+TARGET_KINDS: Final = ("http", "function", "shell", "workflow", "grpc", "publish")
+STEPS: Final = ("target", "workflow", "steps")
 
 # The kind of a `"schedule": "text"`, the kinds that may be given with the type, and an example.
 _TYPES: Final[dict[str, tuple[str, frozenset[str], str]]] = {
@@ -101,8 +106,11 @@ class LongForm:
         self.faults.append((origin, message))
 
 
-def to_long_form(body: dict[str, object], *, is_patch: bool = False) -> LongForm:
-    """The long form of a body in snake_case, which is not changed; faults have the paths of the short form."""
+def to_long_form(body: dict[str, object], *, is_patch: bool = False, is_step: bool = False) -> LongForm:
+    """The long form of a body in snake_case, which is not changed; faults have the paths of the short form.
+
+    A step of a workflow has the short forms of a job, and no steps.
+    """
     long = LongForm({}, is_patch=is_patch)
     short: list[str] = []
     for name, value in body.items():
@@ -122,7 +130,29 @@ def to_long_form(body: dict[str, object], *, is_patch: bool = False) -> LongForm
         _compare_with_type(long, body["type"])
     _lengthen_limits(long)
     _lower(long)
+    if not is_step:
+        _lengthen_steps(long)
     return long
+
+
+def _lengthen_steps(long: LongForm) -> None:
+    target = long.body.get("target")
+    workflow = target.get("workflow") if isinstance(target, dict) else None
+    steps = workflow.get("steps") if isinstance(workflow, dict) else None
+    if not isinstance(workflow, dict) or not isinstance(steps, dict) or len(steps) > MAX_STEPS:
+        return
+    lengthened: dict[str, object] = {}
+    written_at = long.origins.get(STEPS, STEPS)
+    for name, step in steps.items():
+        if isinstance(step, dict):
+            inner = to_long_form(step, is_patch=long.is_patch, is_step=True)
+            lengthened[name] = inner.body
+            for path, origin in inner.origins.items():
+                long.origins[*STEPS, name, *path] = (*written_at, name, *origin)
+            long.faults += [((*written_at, name, *path), message) for path, message in inner.faults]
+        else:
+            lengthened[name] = step
+    workflow["steps"] = lengthened
 
 
 def _lengthen_field(long: LongForm, name: str, value: object) -> None:

@@ -7,7 +7,7 @@ that shows the job carries a warning.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import assert_never
 
@@ -18,13 +18,14 @@ from ondot.flow.vault import Vault, seal_header
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.job import JobSpec, find_unsealed
+from ondot.model.job import JobSpec, find_unsealed, replace_http_targets
 from ondot.model.secret import Destinations, Hidden
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.urls import host_of
 from ondot.model.workflow.spec import WorkflowTarget
+from ondot.model.workflow.step_spec import list_attempt_specs
 from ondot.store.connection import Connection
-from ondot.store.secrets import find_secrets, list_secret_names, replace_uses
+from ondot.store.secrets import SecretRow, find_secrets, list_secret_names, replace_uses
 
 NAMES_SEARCHED = 1_000
 FEW = 100
@@ -75,7 +76,7 @@ def why_refused(destinations: Destinations, spec: JobSpec) -> str | None:
             if not destinations.allows_programs:
                 return f"may not be passed to programs; allowed: {_allowed(destinations)}"
         case WorkflowTarget():
-            pass  # each of its steps is judged when it runs
+            pass  # each of its steps is judged by itself
         case _:
             assert_never(spec.target)
     return None
@@ -98,19 +99,28 @@ async def _check_references(vault: Vault, tenant_no: TenantNo, specs: Sequence[J
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise InvalidBody(f"Unknown secret {name!r}.{hint} Create it with `ondot secret set {name}`, then try again.")
     for spec in specs:
-        for name in spec.secrets or ():
-            if (why := why_refused(rows[name].destinations, spec)) is not None:
-                raise InvalidBody(f"The secret {name!r} {why}.")
+        if spec.secrets is not None:
+            _check_destinations(spec, rows)
+
+
+def _check_destinations(spec: JobSpec, rows: Mapping[str, SecretRow]) -> None:
+    for step, attempt in list_attempt_specs(spec):
+        for name in attempt.secrets or ():
+            if (why := why_refused(rows[name].destinations, attempt)) is not None:
+                raise InvalidBody(f"{'' if step is None else f'Step {step}: '}The secret {name!r} {why}.")
 
 
 def _seal(key: DataKey, spec: JobSpec, sealed: dict[tuple[str, str], Hidden]) -> JobSpec:
     """`sealed`: headers of the same request, which nearly always share one value."""
-    assert isinstance(spec.target, HttpTarget)
-    headers: dict[str, str | Hidden] = {}
-    for name, value in spec.target.headers.items():
-        headers[name] = value
-        if isinstance(value, str) and is_sensitive(name):
-            if (name, value) not in sealed:
-                sealed[name, value] = seal_header(key, name, value)
-            headers[name] = sealed[name, value]
-    return structs.replace(spec, target=structs.replace(spec.target, headers=headers))
+
+    def seal_target(target: HttpTarget) -> HttpTarget:
+        headers: dict[str, str | Hidden] = {}
+        for name, value in target.headers.items():
+            headers[name] = value
+            if isinstance(value, str) and is_sensitive(name):
+                if (name, value) not in sealed:
+                    sealed[name, value] = seal_header(key, name, value)
+                headers[name] = sealed[name, value]
+        return structs.replace(target, headers=headers)
+
+    return replace_http_targets(spec, seal_target)

@@ -4,6 +4,7 @@ A spec is stored as JSON with its job and never changes. An execution names its 
 same spec even if the job is edited meanwhile. Defaults are defined here and nowhere else.
 """
 
+from collections.abc import Callable
 from datetime import datetime
 from enum import StrEnum
 from itertools import zip_longest
@@ -157,12 +158,29 @@ def keep_hidden(wanted: JobSpec, stored: JobSpec) -> JobSpec:
     Raises InvalidBody for a `•••` without a stored value, or if the call now goes to another origin: who may change an
     address must not get credentials that another person gave.
     """
-    if wanted.secrets is None or not isinstance(wanted.target, HttpTarget):
+    if wanted.secrets is None:
         return wanted
-    old = stored.target if isinstance(stored.target, HttpTarget) else None
+    if isinstance(wanted.target, WorkflowTarget):
+        before = stored.target.steps if isinstance(stored.target, WorkflowTarget) else {}
+        steps = {
+            name: structs.replace(
+                step, target=_keep_hidden(step.target, before[name].target if name in before else None)
+            )
+            if isinstance(step.target, HttpTarget)
+            else step
+            for name, step in wanted.target.steps.items()
+        }
+        return structs.replace(wanted, target=structs.replace(wanted.target, steps=steps))
+    if isinstance(wanted.target, HttpTarget):
+        return structs.replace(wanted, target=_keep_hidden(wanted.target, stored.target))
+    return wanted
+
+
+def _keep_hidden(wanted: HttpTarget, stored: object) -> HttpTarget:
+    old = stored if isinstance(stored, HttpTarget) else None
     known = {} if old is None else {name.lower(): value for name, value in old.headers.items()}
     headers: dict[str, str | Hidden] = {}
-    for name, value in wanted.target.headers.items():
+    for name, value in wanted.headers.items():
         kept = known.get(name.lower())
         headers[name] = value
         if not isinstance(value, Hidden):
@@ -170,7 +188,7 @@ def keep_hidden(wanted: JobSpec, stored: JobSpec) -> JobSpec:
         if value.is_unchanged:
             if old is None or kept is None:
                 raise InvalidBody(_nothing_kept(name))
-            if origin_of(old.url) != origin_of(wanted.target.url):
+            if origin_of(old.url) != origin_of(wanted.url):
                 raise InvalidBody(
                     f"The header {name} is kept only for the address that it was given for: give its value again, "
                     "because scheme, host or port of `url` change."
@@ -178,23 +196,53 @@ def keep_hidden(wanted: JobSpec, stored: JobSpec) -> JobSpec:
             headers[name] = kept
         elif value.mark is not None and isinstance(kept, Hidden) and kept.mark == value.mark:
             headers[name] = kept
-    return structs.replace(wanted, target=structs.replace(wanted.target, headers=headers))
+    return structs.replace(wanted, headers=headers)
 
 
 def find_unsealed(spec: JobSpec) -> list[str]:
     """The names of headers with credentials that are stored in plain."""
-    if not isinstance(spec.target, HttpTarget):
-        return []
-    return [name for name, value in spec.target.headers.items() if isinstance(value, str) and is_sensitive(name)]
+    return [
+        name
+        for target in list_http_targets(spec)
+        for name, value in target.headers.items()
+        if isinstance(value, str) and is_sensitive(name)
+    ]
+
+
+def list_http_targets(spec: JobSpec) -> list[HttpTarget]:
+    """The HTTP targets of a job: its own, or those of its steps."""
+    match spec.target:
+        case HttpTarget():
+            return [spec.target]
+        case WorkflowTarget():
+            return [step.target for step in spec.target.steps.values() if isinstance(step.target, HttpTarget)]
+        case _:
+            return []
+
+
+def replace_http_targets(spec: JobSpec, change: Callable[[HttpTarget], HttpTarget]) -> JobSpec:
+    """The spec with its HTTP target, or those of its steps, changed."""
+    match spec.target:
+        case HttpTarget():
+            return structs.replace(spec, target=change(spec.target))
+        case WorkflowTarget():
+            steps = {
+                name: structs.replace(step, target=change(step.target)) if isinstance(step.target, HttpTarget) else step
+                for name, step in spec.target.steps.items()
+            }
+            return structs.replace(spec, target=structs.replace(spec.target, steps=steps))
+        case _:
+            return spec
 
 
 def refuse_unchanged(spec: JobSpec) -> None:
     """Raises InvalidBody if a new job has a header `•••`, which means: unchanged."""
-    if spec.secrets is None or not isinstance(spec.target, HttpTarget):
+    if spec.secrets is None:
         return
-    for name, value in spec.target.headers.items():
-        if isinstance(value, Hidden) and value.is_unchanged:
-            raise InvalidBody(_nothing_kept(name))
+    for target in list_http_targets(spec):
+        for name, value in target.headers.items():
+            if isinstance(value, Hidden) and value.is_unchanged:
+                raise InvalidBody(_nothing_kept(name))
 
 
 def _nothing_kept(name: str) -> str:

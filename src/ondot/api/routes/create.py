@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import Services, by_of, caller_of, check_active, needs, services_of
-from ondot.api.job_rules import check_jobs, check_keys, limit_reach
+from ondot.api.job_rules import check_jobs, check_keys, check_step_pools, limit_reach
 from ondot.api.job_secrets import admit_secrets_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
@@ -105,6 +105,7 @@ async def _submit(
     specs = limit_reach(caller, specs)
     if caller.pools is not None:
         await check_keys(services, caller, specs)
+    await check_step_pools(services, caller, specs)
     # One-time jobs are not in the audit log, because there are thousands a second: each records its creator.
     is_audited = any(spec.recurs or spec.key is not None for spec in specs)
     by = await by_of(request) if is_audited else None

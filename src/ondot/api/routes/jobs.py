@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import ByCaller, CallerDep, RequestServices, Services, Tenant, needs
-from ondot.api.job_rules import check_jobs, limit_reach
+from ondot.api.job_rules import check_jobs, check_step_pools, limit_reach
 from ondot.api.job_secrets import admit_secrets_of_one
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
@@ -125,6 +125,7 @@ async def update_job(
     async def compute(job: JobRow, now: datetime) -> JobSpec:
         spec = await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
         check_jobs(caller, [spec])
+        await check_step_pools(services, caller, [spec])
         [spec] = limit_reach(caller, [spec])
         services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)
@@ -166,6 +167,7 @@ async def patch_job(
         # In a thread: even a small patch may change a job whose schedule is slow to check.
         spec = await asyncio.to_thread(lambda: patched_spec(job.spec, _without_read_only(body, job), now))
         check_jobs(caller, [spec])
+        await check_step_pools(services, caller, [spec])
         [spec] = limit_reach(caller, [spec])
         services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)

@@ -9,12 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from ondot.model.workflow.spec import MAX_EDGES, MAX_STEPS, StepSpec, WorkflowTarget
 
 _KEPT: Final = 64
 _LONGEST_CYCLE_SHOWN: Final = 50
+_MOST_FAULTS: Final = 20
+_NAMES_SEARCHED: Final = 1_000
+"""For a name that is near: to search 10,000 of them for each of 100,000 wrong parents would take hours."""
 
 GraphFault = tuple[tuple[str, ...], str]
 """The path to a fault below `steps`, and a sentence."""
@@ -108,8 +112,8 @@ def find_faults(steps: Mapping[str, StepSpec]) -> list[GraphFault]:
     if edges > MAX_EDGES:
         advice = "put a step without a target, a join, between steps that all depend on the same ones"
         return [((), f"A workflow has at most {MAX_EDGES:,} dependencies, got {edges:,}: {advice}.")]
-    faults = [fault for name, step in steps.items() for fault in _find_wrong_parents(name, step, steps)]
-    return faults or _find_cycle(steps)
+    wrong = (fault for name, step in steps.items() for fault in _find_wrong_parents(name, step, steps))
+    return list(islice(wrong, _MOST_FAULTS)) or _find_cycle(steps)
 
 
 def _find_wrong_parents(name: str, step: StepSpec, steps: Mapping[str, StepSpec]) -> Iterable[GraphFault]:
@@ -119,9 +123,9 @@ def _find_wrong_parents(name: str, step: StepSpec, steps: Mapping[str, StepSpec]
         if parent == name:
             yield path, f"The steps form a cycle: {name} → {name}. A step cannot depend on itself."
         elif parent not in steps:
-            close = get_close_matches(parent, steps, n=1)
+            close = get_close_matches(parent[:64], islice(steps, _NAMES_SEARCHED), n=1)
             advice = f"did you mean `{close[0]}`?" if close else "name a step of this workflow."
-            yield path, f"There is no step `{parent}`; {advice}"
+            yield path, f"There is no step `{parent[:64]}`; {advice}"
         elif parent in seen:
             yield path, f"`{parent}` is named twice; name each parent once."
         elif steps[parent].is_final and not step.is_final:

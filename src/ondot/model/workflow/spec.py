@@ -4,13 +4,19 @@ It is stored in its job's spec and never changes, like the rest of it. The numbe
 steps, from 0; rows of a run name steps by number.
 """
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec import Raw, Struct
 
 from ondot.model.gates import Limits
 from ondot.model.retry import Retry
 from ondot.model.target import AttemptTarget
+
+# msgspec reads `Raw | None` as null alone. A field of type Raw may have None as its default, which is left out.
+if TYPE_CHECKING:
+    Json = Raw | None
+else:
+    Json = Raw
 
 When = Literal["success", "no_failure", "failure", "ended"]
 OnFailure = Literal["block", "fail"]
@@ -26,7 +32,7 @@ class Wait(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kin
     """A step that ends after a time, or with the first event that matches."""
 
     for_s: float | None = None
-    event: Raw | None = None
+    event: Json = None
     """Of which event it waits: `type`, `source`, `filter`, as the schedule of a job."""
     timeout_s: float | None = None
 
@@ -58,7 +64,7 @@ class MapSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One execution for each item: `over` is a list or a `{"$from": …}` that yields one; `each` is the name of a mapped
     step, whose item i is followed by item i of this one."""
 
-    over: Raw | None = None
+    over: Json = None
     each: str | None = None
     concurrency: int | None = None
     tolerate: Tolerate | None = None
@@ -70,16 +76,16 @@ class StepSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     depends_on: tuple[str, ...] = ()
     target: StepTarget | None = None
     when: When = "success"
-    condition: Raw | None = None
+    condition: Json = None
     """`if`: a pattern over the payload and the results of ancestors."""
-    payload: Raw | None = None
+    payload: Json = None
     """May hold `{"$from": "step.result.path"}` anywhere. None: the payload of the run."""
     map: MapSpec | None = None
     is_final: bool = False
     """`finally`: it runs once, when the run ends."""
     handles: bool = False
     """Its success handles the failures above it: they do not block the run."""
-    default: Raw | None = None
+    default: Json = None
     """What its result counts as if it is skipped."""
     retry: Retry | None = None
     timeout_s: float | None = None

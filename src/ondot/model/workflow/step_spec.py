@@ -8,10 +8,25 @@ execution has its own. References to secrets are filled in only where this paylo
 are plain data.
 """
 
+from collections.abc import Iterator
+
 from ondot.model.job import JobSpec
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.graph import compile_graph
 from ondot.model.workflow.spec import WorkflowTarget
+
+
+def list_attempt_specs(spec: JobSpec) -> Iterator[tuple[str | None, JobSpec]]:
+    """The specs of all attempts that a job may make: its own, or that of each step that calls something, with its name.
+
+    Rules about what a job may call, and where, look at all of these: a workflow is no way around a rule.
+    """
+    if not isinstance(spec.target, WorkflowTarget):
+        yield None, spec
+        return
+    for no, (name, step) in enumerate(spec.target.steps.items()):
+        if isinstance(step.target, HttpTarget | FunctionTarget | ShellTarget):
+            yield name, step_job_spec(spec, no)
 
 
 def step_job_spec(spec: JobSpec, step_no: int) -> JobSpec:
