@@ -550,11 +550,14 @@ AT_CREATION = [
         "`throttle` and `debounce` exclude each other",
         "leave one of them out",
     ),
+    bad(job(depends_on="other"), "/depends_on", "list"),
+    bad(job(depends_on=[7]), "/depends_on/0", "text"),
+    bad(job(depends_on=["a"], cron="@daily"), "/depends_on", "recurs", "workflow"),
+    bad(job(depends_on=["a"], unique="k"), "/unique", "`depends_on` exclude each other"),
+    bad(job(depends_on=[str(n) for n in range(1001)]), "/depends_on", "at most 1000 entries"),
 ]
 
 LATER = [
-    bad(job(depends_on=["other"]), "/depends_on", NOT_YET),
-    bad(job(depends_on="other"), "/depends_on", NOT_YET),
     when("/schedule/event", NOT_YET, schedule={"event": {"type": "x"}}),
     bad({"name": "n", "target": {"grpc": {"service": "x"}}}, "/target/grpc", NOT_YET, "use `http`"),
     bad({"name": "n", "target": {"publish": {"topic": "x"}}}, "/target/publish", NOT_YET),

@@ -139,7 +139,8 @@ async def fill(tenant: Inhabitant) -> None:
         await tenant.create(concurrency_key=f"{canary}-limit", order_key=None)
     await worker.lease()
     await tenant.create(unique=f"{canary}-once", **{"in": "1h"})
-    await tenant.create()
+    later = await tenant.create()
+    await tenant.create(depends_on=[later])
     # A secret, and a job that uses it; the key of its signatures; the seals of its audit log.
     await tenant.send("PUT", f"/v1/secrets/{canary}-secret", 200, {"value": f"{canary}-value"})
     await tenant.create(key=f"{canary}-secretive", payload={"token": {"$secret": f"{canary}-secret"}}, **{"in": "1h"})

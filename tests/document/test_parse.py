@@ -413,7 +413,7 @@ def test_a_fault_names_a_field_as_the_user_spelled_it() -> None:
 def test_every_field_of_a_spec_is_read_from_the_field_of_a_body_with_its_name() -> None:
     of_specs = {name.removesuffix("_s") for name in (*JobSpec.__struct_fields__, *Limits.__struct_fields__)}
     assert of_specs - {"limits", "secrets"} <= JobBody.model_fields.keys()
-    assert JobBody.model_fields.keys() - of_specs == {"concurrency_key", "depends_on"}
+    assert JobBody.model_fields.keys() - of_specs == {"concurrency_key"}
 
 
 def test_the_pattern_of_a_pool_name_is_written_once_and_sql_gets_it_from_there() -> None:

@@ -100,6 +100,7 @@ async def use_everything(world: World) -> None:
     later = await world.submit(job(schedule=once(world.after(3600))))
     worker = await world.worker()
     await worker.complete_all(await worker.lease(), failed(retryable=False))
+    await world.submit(job(depends_on=(str(pages[0].id),)))
     await world.advance(15)
     await world.plan()
     ahead = [row.id for row in await world.executions(recurring.id) if row.fire_at > world.now]

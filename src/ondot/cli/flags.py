@@ -241,6 +241,12 @@ FLAGS: Final[Mapping[str, Flag]] = {
         "/cancel_grace", "How long a cancelled attempt may take to stop by itself. By default, 10s.", "DURATION",
         read=duration,
     ),
+    "depends_on": Flag(
+        "/depends_on",
+        "For a job that runs once: start it when this job, by id or key, has succeeded. May be repeated.",
+        "JOB",
+        kind=list[str],
+    ),
     "unique": Flag("/unique", "For a job that runs once: no second job with this key while the first lives.", "KEY"),
     "key": Flag("/key", "Your own id. A second job with this key updates the first."),
     "label": Flag(
@@ -252,7 +258,7 @@ FLAGS: Final[Mapping[str, Flag]] = {
     ),
 }  # fmt: skip
 
-FOR_UPDATE: Final = {name: flag for name, flag in FLAGS.items() if name not in {"unique", "key"}}
+FOR_UPDATE: Final = {name: flag for name, flag in FLAGS.items() if name not in {"unique", "key", "depends_on"}}
 """Without those that take effect only when a job is created."""
 OF_SCHEDULE: Final = {
     name: FLAGS[name] for name in ("gap", "fold", "jitter", "calendar", "business_days", "rrule", "every")

@@ -11,7 +11,7 @@ from msgspec import Raw
 from pydantic import ConfigDict, Field
 
 from ondot.document.attempt import AttemptDuration, RetryBody, TargetBody, name_of, target_of
-from ondot.document.fields import LARGEST_INTEGER, Body, Duration, Labels, NoParents, PlainText, PoolName
+from ondot.document.fields import LARGEST_INTEGER, Body, Duration, Labels, Parents, PlainText, PoolName
 from ondot.document.limits import (
     MAX_AT_ONCE,
     RATE,
@@ -145,7 +145,11 @@ class JobBody(Body):
         description="For jobs that run once: how many with one key in a time; others are recorded as skipped.",
         examples=[{"key": "mail:17", "per": "1h", "limit": 1}],
     )
-    depends_on: NoParents = Field(default_factory=list, description="Not supported yet.")
+    depends_on: Parents = Field(
+        default_factory=list,
+        description="One-time jobs, by id or `key`: it runs once when all of them have succeeded.",
+        examples=[["extract-7", "0198c5a0-7d3c-7e60-b1b2-3f4a5b6c7d8e"]],
+    )
     key: PlainText | None = Field(
         default=None, description="Your own id: there is one job for each key.", examples=["report-eu"]
     )

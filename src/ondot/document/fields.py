@@ -22,6 +22,7 @@ from ondot.model.headers import why_reserved
 from ondot.model.secret import A_REFERENCE, MASK, REFERENCE, Hidden, read_reference
 from ondot.model.signature import parse_secret
 from ondot.model.text import MAX_NAME, hidden_in, is_function_name
+from ondot.model.workflow.dependencies import MAX_PARENTS
 
 LARGEST_INTEGER: Final = 2**31 - 1
 INSTANT: Final = 'an instant in RFC 3339, for example "2030-01-31T09:00:00Z"'
@@ -255,15 +256,6 @@ def _argv(command: list[str]) -> list[str]:
     return command
 
 
-def _nothing(what: str, advice: str) -> BeforeValidator:
-    def validate(value: object) -> object:
-        if value is None or value == []:
-            return value
-        raise sentence(not_yet(what, advice))
-
-    return BeforeValidator(validate)
-
-
 def _error_name(value: object) -> str:
     """An HTTP status or a class of them, an error code, or the name of an exception's type, as text."""
     written = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
@@ -348,8 +340,4 @@ ErrorNames = Annotated[
     Field(max_length=50),
     AfterValidator(_each_once),
 ]
-NoParents = Annotated[
-    list[Any],
-    _nothing("`depends_on`", "leave it out, or write []"),
-    WithJsonSchema({"type": "array", "maxItems": 0}),
-]
+Parents = Annotated[list[PlainText], Field(max_length=MAX_PARENTS), AfterValidator(_each_once)]

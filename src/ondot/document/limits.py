@@ -150,6 +150,16 @@ def find_conflicts(
         elif long.get("key") is not None:
             why = "a job whose `key` exists becomes a new version of that job"
             yield (field,), f"`{name((field,))}` and `key` exclude each other: {why}; leave one of them out."
+    if long.get("depends_on"):
+        if recurs:
+            advice = "make both steps of a workflow, or start it by the event `ondot.execution.succeeded`"
+            yield (
+                ("depends_on",),
+                f"`{name(('depends_on',))}` is for jobs that run once, and this one recurs: {advice}.",
+            )
+        for field in AT_CREATION:
+            if long.get(field) is not None:
+                yield (field,), f"`{name((field,))}` and `depends_on` exclude each other: leave one of them out."
     first, *others = [field for field in AT_CREATION if long.get(field) is not None] or [""]
     for field in others:
         why = "each decides alone whether the job runs"

@@ -243,7 +243,7 @@ def _write(policies: tuple[Any, ...], rendered: Json, *, as_text: bool) -> None:
 
 def _render_defaults() -> Json:
     """All fields of a job in their order: policies and limits with their defaults, the others None."""
-    rendered: Json = {**dict.fromkeys(JobOut.__annotations__), "depends_on": []}
+    rendered: Json = {**dict.fromkeys(JobOut.__annotations__)}
     del rendered["warnings"]
     rendered.update((name, to_json(default)) for name, default, _ in (*_POLICIES, *_LIMITS) if name != "limits")
     return rendered

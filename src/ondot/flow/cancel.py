@@ -10,6 +10,7 @@ from ondot.model.execution import CANCEL, TERMINAL, State
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.audit import By, record
 from ondot.store.database import Database
+from ondot.store.dependencies import end_blocked
 from ondot.store.endings import end_queued, request_cancels
 from ondot.store.executions import ExecutionRow, get_execution
 
@@ -30,6 +31,8 @@ async def cancel(database: Database, tenant_no: TenantNo, id_: ExecutionId, *, b
                 raise Conflict(f"The execution {id_} has ended {row.state}: there is nothing left to cancel.")
             if row.state is State.RUNNING:
                 changed = await request_cancels(connection, tenant_no, [id_], why)
+            elif row.state is State.BLOCKED:
+                changed = await end_blocked(connection, tenant_no, [id_], why)
             else:
                 changed = await end_queued(connection, tenant_no, {id_: why}, CANCEL)
             if changed:

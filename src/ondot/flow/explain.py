@@ -13,8 +13,9 @@ from functools import partial
 from ondot.flow.plan import compute_schedule
 from ondot.flow.work import Work
 from ondot.model.errors import NotFound
+from ondot.model.execution import State
 from ondot.model.explain import explain_execution as explained
-from ondot.model.explain_facts import Explanation, JobFacts, Range
+from ondot.model.explain_facts import ExecutionFacts, Explanation, JobFacts, Range
 from ondot.model.explain_fire import FireExplanation, Reading, explain_fire, read_schedule
 from ondot.model.explain_job import explain_job as job_explained
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -23,12 +24,14 @@ from ondot.model.planning import fires_from
 from ondot.model.schedule import GivenUp, Once, Schedule
 from ondot.model.schedule.cost import measure_cost
 from ondot.store.database import Database
+from ondot.store.dependencies import list_parents
 from ondot.store.executions import SkippedRow, find_latest_ended, list_skipped
 from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
-from ondot.store.jobs import get_job
+from ondot.store.jobs import get_job, get_jobs
 
 EXECUTIONS_EXPLAINED = 5
 SKIPPED_SHOWN = 5
+PARENTS_SHOWN = 5
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -117,7 +120,21 @@ async def _explain_executions(
     facts = await read_executions(
         work.connection, work.tenant_no, found, specs, heartbeat_s=heartbeat_s, names_others=names_others
     )
-    return [explained(entry) for entry in facts]
+    return [explained(await _add_parents(work, entry)) for entry in facts]
+
+
+async def _add_parents(work: Work, facts: ExecutionFacts) -> ExecutionFacts:
+    """The jobs that a blocked one waits for, with their names."""
+    if facts.state is not State.BLOCKED:
+        return facts
+    parents = await list_parents(work.connection, work.tenant_no, facts.job_id, PARENTS_SHOWN)
+    if not parents.total:
+        return facts
+    jobs = await get_jobs(work.connection, work.tenant_no, [parent.id for parent in parents.some])
+    named = tuple(
+        replace(parent, name=jobs[parent.id].spec.name) if parent.id in jobs else parent for parent in parents.some
+    )
+    return replace(facts, parents=replace(parents, some=named))
 
 
 async def _explain_fire(work: Work, facts: JobFacts, at: datetime) -> FireExplanation:

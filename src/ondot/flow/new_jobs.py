@@ -44,7 +44,7 @@ class Accepted(Struct, frozen=True):
 
 def is_once(spec: JobSpec) -> bool:
     """Stored as a `NewOnceJob`."""
-    return not spec.recurs and spec.key is None
+    return not spec.recurs and spec.key is None and not spec.depends_on
 
 
 def is_simple(spec: JobSpec) -> bool:
@@ -82,6 +82,9 @@ def new_once_jobs(
 
 def new_job(job_id: JobId, given: JobSpec, numbers: dict[str, PoolNo], now: datetime) -> NewJob:
     spec = fill_in_schedule(given, job_id, now)
+    if spec.depends_on:
+        # Its one fire has an execution from the start, which waits: `workflows.depends`.
+        return NewJob(job_id, spec, numbers[spec.pool], None, first_fire(spec, now))
     return NewJob(job_id, spec, numbers[spec.pool], first_fire(spec, now), now if spec.recurs else None)
 
 
@@ -110,7 +113,10 @@ def new_timer(tenant_no: TenantNo, job: NewJob) -> Timer:
 def accept(job: NewJob | NewOnceJob, now: datetime) -> Accepted:
     if isinstance(job, NewOnceJob):
         return accept_once(job, now)
-    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, job.next_fire_at, instant_of(job.id))
+    next_fire_at = job.next_fire_at
+    if job.spec.depends_on and job.fired_through is not None and job.fired_through > now:
+        next_fire_at = job.fired_through
+    return Accepted(job.id, job.spec, JobState.ACTIVE, 1, next_fire_at, instant_of(job.id))
 
 
 def accept_once(job: NewOnceJob, now: datetime) -> Accepted:

@@ -17,6 +17,7 @@ from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.store.audit import By
 from ondot.store.dead_letters import Ended, find_replay_payload, resolve_letters
+from ondot.store.dependencies import look_again
 from ondot.store.executions import insert_execution
 from ondot.store.jobs import JobRow, get_jobs, share_jobs
 
@@ -90,6 +91,8 @@ async def make_replays(work: Work, ended: Sequence[Ended], how: Replay) -> tuple
             stages=encode_stages(entry.spec.limits, tenant_no, entry.ended.job_id),
         )
         made.append(Replayed(entry.ended, ExecutionId(id_), entry.spec, pool_no, ready_at))
+    if once := {entry.ended.job_id for entry in made if not entry.spec.recurs}:
+        await look_again(connection, once)
     return made, refused
 
 

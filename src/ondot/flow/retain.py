@@ -11,6 +11,7 @@ from functools import partial
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.store.database import Database
+from ondot.store.dependencies import end_blocked, find_stuck
 from ondot.store.idempotency import forget_keys
 from ondot.store.logs import forget_checkpoints
 from ondot.store.newest import NO_ID
@@ -67,6 +68,7 @@ class Retention:
             "skipped": partial(self._forget_aged, "skipped"),
             "backfills": partial(self._forget_aged, "backfills"),
             "bulks": partial(self._forget_aged, "bulks"),
+            "blocked jobs": self._end_blocked,
             "tenants": self._forget_tenants,
         }
         self._done: set[str] = set()
@@ -103,6 +105,13 @@ class Retention:
         async with self._database.connection() as connection:
             sessions = await forget_sessions(connection, self._database.settings.session_idle_s, ROWS_A_PASS)
             return sessions + await forget_failures(connection, ROWS_A_PASS)
+
+    async def _end_blocked(self) -> int:
+        """Jobs that wait for one which failed long ago: nothing was done about it, and nothing would end them."""
+        async with self._database.transaction() as connection:
+            ids = await find_stuck(connection, self._days, JOBS_A_PASS)
+            reason = f"a job that it depends on did not succeed, and nothing was done for {self._days} days"
+            return len(await end_blocked(connection, None, ids, reason)) if ids else 0
 
     async def _forget_claims(self) -> int:
         async with self._database.connection() as connection:

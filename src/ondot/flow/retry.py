@@ -32,7 +32,7 @@ SOON = timedelta(seconds=2)
 _WHAT_TO_DO = {
     State.PENDING: "It has not run yet: wait for it, or cancel it.",
     State.RUNNING: "It is running: wait for its end, or cancel it first.",
-    State.BLOCKED: "It waits for other steps of its workflow: retry the one that failed.",
+    State.BLOCKED: "It waits for others: retry the one that failed.",
 }
 
 log = get_logger()

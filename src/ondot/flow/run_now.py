@@ -11,6 +11,7 @@ from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
 from ondot.store.audit import By, record_change
 from ondot.store.database import Database
+from ondot.store.dependencies import look_again
 from ondot.store.executions import insert_execution
 from ondot.store.jobs import get_job, share_jobs
 
@@ -52,6 +53,8 @@ async def run_now(
             stages=encode_stages(job.spec.limits, tenant_no, job_id),
             start_within_s=job.spec.start_deadline_s,
         )
+        if not job.spec.recurs:
+            await look_again(work.connection, [job_id])
         detail = {"name": job.spec.name, "execution_id": execution_id, "own_payload": payload is not None or None}
         await record_change(work.connection, tenant_no, by, "job.run", job_id, detail)
         text = render(execution_id)

@@ -11,7 +11,7 @@ key, a debounce) the response is rendered again, from parts that are cached by t
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from itertools import repeat
@@ -37,24 +37,28 @@ from ondot.flow.new_jobs import (
 from ondot.flow.secrets_in_jobs import record_uses
 from ondot.flow.unique_keys import claim_keys
 from ondot.flow.work import Work, begin
+from ondot.flow.workflows.depends import block, link, settle_parents
 from ondot.model.audit_values import show_spec
-from ondot.model.errors import Conflict
+from ondot.model.errors import Conflict, Unavailable
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, fill_in_schedule, is_same_spec, keep_anchors, keep_hidden, refuse_unchanged
 from ondot.model.schedule.rule import is_quick
 from ondot.model.unique_keys import claim_of
 from ondot.store.audit import By, record_change
 from ondot.store.clock import Moment
-from ondot.store.connection import TAKEN
+from ondot.store.connection import DATABASE_ERROR, TAKEN
 from ondot.store.database import Database
 from ondot.store.idempotency import has_key
 from ondot.store.jobs import LockedJob, NewJob, NewOnceJob, find_keys, get_jobs
+from ondot.telemetry.log import get_logger
 
 UPSERT_TRIES = 5
 RECORDED = 100
 """The ids of a batch that its entry in the audit log names."""
 FEW: Final = 20
 """Jobs that are computed on the event loop: 10 ms, if each has a cron of its own."""
+
+log = get_logger()
 
 Result = TypeVar("Result")
 
@@ -81,6 +85,8 @@ class _Stored:
     accepted: list[Accepted]
     new: list[Accepted]
     pools: list[tuple[PoolNo, datetime]]
+    parents: list[JobId]
+    """Jobs that others of these wait for."""
 
 
 async def submit(
@@ -128,9 +134,20 @@ async def submit(
             break
     if stored is not None:
         dispatcher.wake(stored.pools)
+        if stored.parents:
+            await _settle(database, dispatcher, stored.parents)
         if on_created is not None:
             on_created(stored.new)
     return text
+
+
+async def _settle(database: Database, dispatcher: Dispatcher, parents: Sequence[JobId]) -> None:
+    """Parents that have succeeded already let their jobs run at once. The jobs are stored: if this fails, housekeeping
+    does it."""
+    try:
+        await settle_parents(database, dispatcher, parents)
+    except (DATABASE_ERROR, Unavailable) as error:
+        log.warning("parents.unsettled", count=len(parents), error=str(error))
 
 
 async def _draft(
@@ -207,10 +224,17 @@ async def _store_all(
         await store_once_jobs(work.connection, work.database.clock, work.tenant_no, jobs, [moment])
         accepted |= zip(once, (accept_once(job, now) for job in jobs), strict=True)
         pools += pools_to_wake(jobs)
+    parents: list[JobId] = []
+    if any(spec.depends_on for spec in specs):
+        ids = {draft.spec.key: draft.id for draft in drafts if draft.spec.key is not None}
+        ids |= {key: job.id for key, job in taken.items()}
+        specs = [link(spec, ids) for spec in specs]
+        new = {n: replace(job, spec=link(job.spec, ids)) for n, job in new.items()}
     if new:
         for draft in new.values():
             refuse_unchanged(draft.spec)
         pools += await store_jobs(work, list(new.values()), moment)
+        parents = await block(work, new.values())
         accepted |= ((n, accept(job, now)) for n, job in new.items())
         await _record_new(work, by, list(new.values()))
         await record_uses(work.connection, work.tenant_no, [(job.id, job.spec) for job in new.values()], are_new=True)
@@ -221,7 +245,7 @@ async def _store_all(
         stored, woken = await _update_jobs(work, updates, now, by)
         accepted |= zip(known, stored, strict=True)
         pools += woken
-    return _Stored([accepted[n] for n in range(len(specs))], created, pools)
+    return _Stored([accepted[n] for n in range(len(specs))], created, pools, parents)
 
 
 async def _record_new(work: Work, by: By | None, jobs: Sequence[NewJob]) -> None:

@@ -24,6 +24,7 @@ from ondot.model.explain_facts import (
     pluralize,
     why_held,
 )
+from ondot.model.explain_parents import explain_parents
 from ondot.model.explain_tenant import describe_turns, explain_quota
 from ondot.model.fairness import PENALTY_S
 from ondot.model.held_back import of_function
@@ -76,6 +77,8 @@ def _reasons(facts: ExecutionFacts) -> list[Reason]:
             return [_explain_end(facts)]
         case State.RUNNING:
             return [*_cancelling(facts), _running(facts)]
+        case State.BLOCKED if facts.parents is not None:
+            return explain_parents(facts, facts.parents)
         case State.BLOCKED:
             return [
                 *_cancelling(facts),

@@ -16,6 +16,7 @@ from ondot.model.job import JobState
 from ondot.model.retry import Retry
 from ondot.model.schedule import Schedule
 from ondot.model.schedule.cost import Cost
+from ondot.model.workflow.dependencies import Parents
 
 COUNTED_AT_MOST: Final = 1_000
 """Executions ahead in a line are counted up to this number, for each class of the queue."""
@@ -202,6 +203,8 @@ class ExecutionFacts:
     queue_ahead: dict[PriorityClass, int] = field(default_factory=dict)
     held_at: datetime | None = None
     held_why: str | None = None
+    parents: Parents | None = None
+    """Of a job that waits for others."""
     tenant: TenantFacts | None = None
     """None: the only one, without quotas."""
 

@@ -104,6 +104,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     unique: Unique | None = None
     debounce: Debounce | None = None
     throttle: Throttle | None = None
+    depends_on: tuple[str, ...] = ()
+    """The ids of the one-time jobs that it waits for. Before submit also their keys."""
 
     @property
     def recurs(self) -> bool:

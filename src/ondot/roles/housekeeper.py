@@ -16,6 +16,7 @@ from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.removal import Removal
 from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.suspension import unpark_pass
+from ondot.flow.workflows.depends import settle_due_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
 from ondot.ports.objects import Objects
@@ -32,6 +33,7 @@ RECOVER_WITHIN_S = 600.0
 """A pass may give back fifty leases of a thousand, in statements that take seconds each."""
 SWEEP_EVERY_S = 5.0
 CHORES_EVERY_S = 1.0
+DEPENDS_EVERY_S = 1.0
 COUNT_EVERY_S = 1.0
 SEAL_EVERY_S = 60.0
 """And within a second of a new entry of the audit log: the chores find it."""
@@ -79,6 +81,7 @@ class Housekeeper:
             for name, tick_s, one_pass in (
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
                 ("chores", CHORES_EVERY_S, self._chores_pass),
+                ("depends", DEPENDS_EVERY_S, lambda: settle_due_pass(self._patient, self._dispatcher)),
                 ("tidy", RETAIN_EVERY_S, Tidying(self._patient).one_pass),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),

@@ -185,6 +185,28 @@ CREATE INDEX dead_letter_open ON ondot.dead_letter USING btree (tenant_no, faile
 CREATE INDEX dead_letter_resolved ON ondot.dead_letter USING btree (tenant_no, resolved_at) WHERE (resolved_at IS NOT NULL);
 CREATE INDEX dead_letter_run ON ondot.dead_letter USING btree (run_id) WHERE ((run_id IS NOT NULL) AND (resolved_at IS NULL));
 
+CREATE TABLE ondot.dependency (
+    parent_id uuid NOT NULL,
+    child_id uuid NOT NULL,
+    look_at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    state text NOT NULL DEFAULT 'WAITING'::text,
+    CONSTRAINT dependency_pkey PRIMARY KEY (parent_id, child_id)
+) WITH (fillfactor=80);
+CREATE INDEX dependency_child ON ondot.dependency USING btree (child_id);
+CREATE INDEX dependency_look ON ondot.dependency USING btree (look_at) WHERE (state <> 'SUCCEEDED'::text);
+
+CREATE TABLE ondot.dependent (
+    child_id uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    stuck_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    deadline_s double precision,
+    stages text,
+    CONSTRAINT dependent_pkey PRIMARY KEY (child_id)
+) WITH (fillfactor=80);
+CREATE INDEX dependent_stuck ON ondot.dependent USING btree (stuck_at) WHERE (stuck_at IS NOT NULL);
+
 CREATE TABLE ondot.execution (
     id uuid NOT NULL,
     job_id uuid NOT NULL,

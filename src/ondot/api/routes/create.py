@@ -27,9 +27,11 @@ from ondot.flow.idempotency import Idempotency
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.secrets_in_jobs import have_secrets
 from ondot.flow.submit import OnCreated, Render
+from ondot.flow.workflows.depends import resolve_parents
 from ondot.model.access import Caller, Right
 from ondot.model.job import JobSpec
 from ondot.store.clock import Moment
+from ondot.store.idempotency import has_key
 
 
 class _Versioned(msgspec.Struct):
@@ -107,11 +109,14 @@ async def _submit(
         await check_keys(services, caller, specs)
     await check_step_pools(services, caller, specs)
     # One-time jobs are not in the audit log, because there are thousands a second: each records its creator.
-    is_audited = any(spec.recurs or spec.key is not None for spec in specs)
+    is_audited = any(spec.recurs or spec.key is not None or spec.depends_on for spec in specs)
     by = await by_of(request) if is_audited else None
     tenant_no = caller.tenant_no
     if have_secrets(specs):
         specs = await admit_secrets_of(services, caller, specs)
+    if any(spec.depends_on for spec in specs) and not await _is_repeated(services, caller, idempotency):
+        is_batch = render is created_batch_text
+        specs = await resolve_parents(services.database, tenant_no, specs, is_batch=is_batch, sees=caller.sees)
     submit = partial(
         services.group_commit.submit,
         tenant_no,
@@ -140,6 +145,14 @@ async def _submit(
                 count(jobs)
 
         return await submit(on_created=on_created)
+
+
+async def _is_repeated(services: Services, caller: Caller, idempotency: Idempotency | None) -> bool:
+    """A repeated request gets the response of the first time, even if a parent is no longer kept."""
+    if idempotency is None:
+        return False
+    async with services.database.connection() as connection:
+        return await has_key(connection, caller.tenant_no, idempotency.key)
 
 
 def _json_201(text: str, headers: dict[str, str] | None = None) -> Response:

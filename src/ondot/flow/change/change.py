@@ -29,6 +29,14 @@ from ondot.flow.secrets_in_jobs import record_uses
 from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
 from ondot.flow.work import Work, begin
+from ondot.flow.workflows.depends import (
+    cancel_blocked,
+    fire_of,
+    keep_parents,
+    lock_blocked,
+    resume_blocked,
+    update_blocked,
+)
 from ondot.model.audit_values import show_changes
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import CANCEL, SKIP
@@ -41,6 +49,7 @@ from ondot.model.schedule import Once, Schedule, jitter_offset
 from ondot.store.audit import Action, By, record_change
 from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.dependencies import look_again
 from ondot.store.endings import Waiting, end_waiting
 from ondot.store.jobs import JobRow, LockedJob, change_job, get_job, lock_job
 from ondot.store.owed import end_backfill, find_executed_fires
@@ -102,8 +111,9 @@ async def pause(
     async with begin(database, tenant_no) as work:
         job = await lock(work, job_id, if_version)
         if job.state is not JobState.PAUSED:
+            is_waiting = await lock_blocked(work, job) is not None
             timer = await settle(work, job)
-            timer = await take_back(work, job, timer)
+            timer = timer if is_waiting else await take_back(work, job, timer)
             skipped = await skip_owed(work, job_id, "paused")
             if timer.fires_left is not None:
                 timer = replace(timer, fires_left=timer.fires_left + skipped)
@@ -135,6 +145,7 @@ async def resume(
 
 
 async def _resume(work: Work, job: LockedJob, missed: MissedPolicy, by: By | None) -> Wakes:
+    waiting = await lock_blocked(work, job)
     timer = await lock_timer_of(work, job)
     since_at = timer.fired_through
     if not job.spec.recurs:
@@ -157,6 +168,8 @@ async def _resume(work: Work, job: LockedJob, missed: MissedPolicy, by: By | Non
     if job.spec.recurs and since_at is not None:
         await cut_ended(work, job, since_at, job.now)
     await forget_streak(work.connection, work.tenant_no, job.id)
+    if waiting is not None:
+        wakes += await resume_blocked(work, waiting)
     return wakes
 
 
@@ -173,8 +186,11 @@ async def delete(
         job = await lock(work, job_id, if_version, deleted_too=True)
         if job.state is JobState.DELETED:
             return
+        waiting = await lock_blocked(work, job)
         timer = await settle(work, job)
         timer = await take_back(work, job, timer, retries_too=True)
+        if waiting is not None:
+            await cancel_blocked(work, waiting, "job deleted")
         await skip_owed(work, job_id, "deleted")
         await end_backfill(work.connection, tenant_no, job_id, "CANCELLED")
         await end_waiting(work.connection, tenant_no, job_id, CANCEL, "job deleted", Waiting.ALL)
@@ -202,12 +218,16 @@ async def replan(database: Database, dispatcher: Dispatcher, tenant_no: TenantNo
 
 async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | None = None) -> Wakes:
     """Update a job that the caller has locked (step ①); returns the pools to wake after the commit."""
+    if spec.depends_on or job.spec.depends_on:
+        spec = await keep_parents(work, job, spec)
+    waiting = await lock_blocked(work, job)
     # Pools and keys before gates, as in a submit: a transaction that creates the same pool now may wait for a gate.
     pool_no = await work.pool_no(spec.pool)
     await move_unique_key(work, job, spec)
     stages = encode_stages(spec.limits, work.tenant_no, job.id)
     timer = await settle(work, job, new_stages=stages)
-    timer = await take_back(work, job, timer)
+    if waiting is None:
+        timer = await take_back(work, job, timer)
     if rates := changed_rates(job.spec.limits, spec.limits, work.tenant_no, job.id):
         await carry_tokens(work.connection, work.tenant_no, rates)
     updated = replace(job, version=job.version + 1, spec=spec)
@@ -221,11 +241,16 @@ async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | N
         stages=stages,
         start_deadline_s=_deadline_s(spec, job.id),
     )
-    timer = await _timer_for(work, job, updated, timer)
+    if waiting is None:
+        timer = await _timer_for(work, job, updated, timer)
+    else:
+        timer = replace(timer, job_version=updated.version, fired_through=fire_of(job.id, spec)[0])
     detail = {"from_version": job.version, "version": updated.version, "changed": _list_changes(job.spec, spec)}
     wakes = await _write(work, job, updated, timer, "job.update", detail, pool_no=pool_no, by=by)
     if job.spec.secrets or spec.secrets:
         await record_uses(work.connection, work.tenant_no, [(job.id, spec)], are_new=False)
+    if waiting is not None:
+        wakes = [*wakes, *await update_blocked(work, job, waiting, spec, pool_no)]
     return [*((pool_no, ready_at) for ready_at in moved), *wakes]
 
 
@@ -278,6 +303,8 @@ async def _write(
         if changed.state is not job.state:
             before, after = before | {"state": job.state.value}, after | {"state": changed.state.value}
         await record_change(work.connection, work.tenant_no, by, action, job.id, entry, before=before, after=after)
+    if not changed.spec.recurs:
+        await look_again(work.connection, [job.id])
     return await _write_timer(work, timer, changed.spec, job.now, resumes=resumes)
 
 

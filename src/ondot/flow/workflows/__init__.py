@@ -7,6 +7,7 @@
     due         housekeeping: arrivals that nobody took, timeouts, requests to cancel
     control     cancel, pause, resume, give up
     attempts    what an attempt of a step needs to know
+    depends     jobs that wait for other jobs, without a run
 
 One transaction at a time works on a run: the one that has its row locked. Whichever transaction locks the row for
 another reason advances the run after its commit, because advances meanwhile were skipped.

@@ -206,7 +206,8 @@ ON CONFLICT DO NOTHING;
 -- $1 tenant_no, $2 job_id, $3 fire_at, $4 waiting ones too, $5 ended ones too, $6 no execution of the job has a smaller
 -- id: a replaced one was made long before its fire
 SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
-               AND origin IN ('fire', 'backfill') AND fire_at = $3::timestamptz AND (state = 'RUNNING' OR $4::boolean))
+               AND origin IN ('fire', 'backfill') AND fire_at = $3::timestamptz
+               AND (state = 'RUNNING' OR $4::boolean AND state <> 'BLOCKED'))
     OR $5::boolean
        AND EXISTS (SELECT FROM ondot.history WHERE job_id = $2 AND tenant_no = $1 AND origin = 'fire' AND fire_at = $3
                    AND id >= $6::uuid)

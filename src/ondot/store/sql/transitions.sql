@@ -13,6 +13,11 @@ SELECT execution_id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no,
 -- The columns of an execution that is no step of a run, and whose end nothing waits for.
 NULL::uuid AS awaited_by, NULL::integer AS step_no, NULL::integer AS item_no
 
+-- fragment: insert_blocked_into_execution
+-- transition: block. FROM follows. The execution of a one-time job that waits for other jobs.
+INSERT INTO ondot.execution (id, job_id, fire_at, ready_at, tenant_no, job_version, pool_no, class, state, origin)
+SELECT execution_id, job_id, fire_at, ready_at, tenant_no, 1, pool_no, class, 'BLOCKED', 'fire'
+
 -- fragment: insert_into_ready
 -- FROM follows.
 INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
