@@ -11,6 +11,7 @@ from ondot.flow.cancel import cancel
 from ondot.flow.change.change import delete, pause, resume
 from ondot.flow.replay import Replay
 from ondot.flow.retry import retry
+from ondot.flow.workflows.advance import advance_run
 from ondot.flow.workflows.depends import resolve_parents, settle_due_pass, settle_parents
 from ondot.model.errors import InvalidBody, InvalidGraph
 from ondot.model.execution import State
@@ -37,8 +38,10 @@ async def state(world: World, job_id: JobId) -> State:
 
 async def arrive(world: World) -> int:
     """What the process does that has written ends: it settles the jobs whose ends have arrived."""
-    rows = await world.fetch("SELECT parent_id AS run_id FROM ondot.dependency")
-    return await settle_parents(world.database, world.dispatcher, list({row["run_id"] for row in rows}))
+    before = await world.count("dependent")
+    for row in await world.fetch("SELECT DISTINCT run_id FROM ondot.arrival"):
+        await advance_run(world.database, world.dispatcher, row["run_id"])
+    return before - await world.count("dependent")
 
 
 async def is_clean(world: World) -> bool:

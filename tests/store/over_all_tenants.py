@@ -48,6 +48,7 @@ BLOCKS: Final = {
     "find_due_parents": "housekeeping",
     "find_stuck": "housekeeping",
     "end_blocked": "rows of executions that it has ended, each for its tenant",
+    "is_run": "which kind of row an arrival names",
     "look_again": "jobs that the caller has changed",
     "flag_parents": "parents, which are of the tenant of the jobs that depend on them",
     "take_arrivals_of_parents": "as flag_parents",

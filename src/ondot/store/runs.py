@@ -7,6 +7,7 @@ other transaction has; `lock_run` waits.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, WorkerId
 from ondot.model.workflow.states import ENDED_RUNS, RunState
@@ -193,3 +194,7 @@ def _run_row(row: Record | None) -> RunRow | None:
     run.state = RunState(run.state)
     run.verdict = None if run.verdict is None else RunState(run.verdict)
     return run
+
+
+async def is_run(connection: Connection, id_: UUID) -> bool:
+    return bool(await connection.fetchval(_SQL["is_run"].text, id_))

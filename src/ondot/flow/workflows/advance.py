@@ -14,17 +14,18 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.workflows.depends import settle_parents
 from ondot.flow.workflows.end import end_without_spec, settle
 from ondot.flow.workflows.release import NeedsObjects, judge_conditions, read_objects, release
 from ondot.flow.workflows.run_pass import Effects, RunPass, open_pass
 from ondot.model.errors import Unavailable
-from ondot.model.ids import ExecutionId
+from ondot.model.ids import ExecutionId, JobId
 from ondot.model.workflow.progress import Arrival
 from ondot.model.workflow.states import ENDED_RUNS
 from ondot.ports.objects import Objects
 from ondot.store.arrivals import has_arrivals, take_arrivals
 from ondot.store.database import Database
-from ondot.store.runs import change_run, take_run
+from ondot.store.runs import change_run, is_run, take_run
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import ADVANCES
 
@@ -53,6 +54,9 @@ async def advance_run(database: Database, dispatcher: Dispatcher, run_id: UUID, 
             # Outside the transaction: storage may take seconds, and the run's row is locked.
             read |= await read_objects(database, objects, needs)
             continue
+        if effects is None and not await _is_run(database, run_id):
+            # Not a run: a one-time job that others depend on.
+            await settle_parents(database, dispatcher, [JobId(run_id)])
         if effects is not None:
             passes += 1
             effects.send(dispatcher)
@@ -62,6 +66,11 @@ async def advance_run(database: Database, dispatcher: Dispatcher, run_id: UUID, 
                     continue
         ahead.pop()
     return passes
+
+
+async def _is_run(database: Database, run_id: UUID) -> bool:
+    async with database.connection() as connection:
+        return await is_run(connection, run_id)
 
 
 async def _advance_once(database: Database, run_id: ExecutionId, read: dict[ExecutionId, str]) -> Effects | None:

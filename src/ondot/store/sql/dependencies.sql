@@ -19,12 +19,18 @@ INSERT INTO ondot.dependency (parent_id, child_id, look_at, tenant_no)
 SELECT parent_id, child_id, ondot.clock(), $1 FROM unnest($10::uuid[], $11::uuid[]) AS d(parent_id, child_id);
 
 -- name: find_due_parents :many
--- index: dependency_look
+-- index: dependency_look, arrival_at
+-- Jobs to look at again, and those whose end has arrived and was not taken for a second.
 -- $1 limit
-SELECT DISTINCT parent_id FROM (
+SELECT parent_id FROM (
     SELECT parent_id FROM ondot.dependency
     WHERE state <> 'SUCCEEDED' AND look_at <= ondot.clock() ORDER BY look_at LIMIT $1::integer
-) d;
+) d
+UNION
+SELECT run_id FROM (
+    SELECT run_id FROM ondot.arrival
+    WHERE step_no IS NULL AND at < ondot.clock() - interval '1 second' ORDER BY at LIMIT $1
+) a;
 
 -- name: look_again :none
 -- locks: dependencies        index: dependency_pkey

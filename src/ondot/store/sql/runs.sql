@@ -147,3 +147,9 @@ ORDER BY e.cancel_at LIMIT $1::integer;
 -- The workflows of runs.
 -- $1 ids
 SELECT id, job_id FROM ondot.run WHERE id = ANY ($1::uuid[]);
+
+-- name: is_run :one
+-- index: run_pkey
+-- Whether an id that arrivals name is that of a run, and not of a job that others depend on.
+-- $1 id
+SELECT EXISTS (SELECT FROM ondot.run WHERE id = $1::uuid) AS is_run;
