@@ -3,12 +3,12 @@
 Every function is called by the transaction that has the run's row locked, except `find_results`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
-from ondot.model.ids import ExecutionId, JobId, PoolNo
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.workflow.progress import StepRow
 from ondot.model.workflow.states import ENDED, StepState
 from ondot.store.connection import Connection, Record
@@ -34,13 +34,15 @@ class NewExecution:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """A step that ends before it has an execution; `error` is JSON."""
+    """A step, or an item of one, that ends without an attempt; `error` is JSON."""
 
     id: ExecutionId
     step_no: int
     pool_no: PoolNo
     priority_class: int
     error: str
+    reason: str
+    item_no: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ async def reject_steps(connection: Connection, run: RunRow, rejected: Sequence[R
         [entry.pool_no for entry in rejected],
         [entry.priority_class for entry in rejected],
         [entry.error for entry in rejected],
+        [entry.item_no for entry in rejected],
+        [entry.reason for entry in rejected],
     )
 
 
@@ -142,6 +146,23 @@ async def find_results(
         )
         for row in rows
     ]
+
+
+async def find_results_of(
+    connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]
+) -> dict[ExecutionId, str | None]:
+    """The results of executions that have ended, as JSON text."""
+    if not ids:
+        return {}
+    text = with_day_bounds(_SQL["find_results_of"], ids, from_id="$3", before_id="$4")
+    return {row["id"]: row["result"] for row in await connection.fetch(text, tenant_no, ids)}
+
+
+async def set_results(
+    connection: Connection, tenant_no: TenantNo, run_id: ExecutionId, results: Mapping[int, str | None]
+) -> None:
+    """Results of steps that have no execution of their own, as JSON text."""
+    await connection.execute(_SQL["set_results"].text, tenant_no, run_id, list(results), list(results.values()))
 
 
 async def find_executions_of_run(connection: Connection, run_id: ExecutionId) -> list[tuple[ExecutionId, str]]:

@@ -14,10 +14,14 @@ from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.workflows.children import fold_children
 from ondot.flow.workflows.depends import settle_parents
 from ondot.flow.workflows.end import end_without_spec, settle
-from ondot.flow.workflows.release import NeedsObjects, judge_conditions, read_objects, release
+from ondot.flow.workflows.maps import fold_items, go_on_with_maps
+from ondot.flow.workflows.release import judge_conditions, release
+from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import Effects, RunPass, open_pass
+from ondot.flow.workflows.waits import fold_waits
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.workflow.progress import Arrival
@@ -96,13 +100,17 @@ async def _advance_once(database: Database, run_id: ExecutionId, read: dict[Exec
 async def move(work: RunPass, arrivals: Sequence[Arrival] = (), consider: Collection[int] = ()) -> None:
     """Apply arrivals, and decide steps to be considered; then see what that means for the run."""
     graph = work.graph
-    work.progress.apply(arrivals)
-    work.progress.consider(consider)
     if arrivals:
         # At once, and not when each is asked for: a step that ends and its child would be two statements.
         ended = {arrival.step_no for arrival in arrivals}
         below = () if work.progress.is_ending else (child for no in ended for child in graph.children[no])
         await work.load(ended.union(below))
+    others = work.progress.apply(await fold_waits(work, arrivals))
+    work.progress.consider(consider)
+    if graph.mapped:
+        await fold_items(work, others)
+        await go_on_with_maps(work)
+    await fold_children(work, others)
     await go_on(work)
     await settle(work, go_on)
 

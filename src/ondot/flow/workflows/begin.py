@@ -11,7 +11,7 @@ A run that was BLOCKED and is retried queues for its slots, and the worker that 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.advance import advance_run, move
 from ondot.flow.workflows.end import next_look
-from ondot.flow.workflows.release import NeedsObjects, read_objects
+from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import Effects, open_pass
 from ondot.model.completion import Completion
 from ondot.model.ids import ExecutionId, WorkerId

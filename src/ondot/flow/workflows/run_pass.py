@@ -10,6 +10,8 @@ from datetime import datetime
 from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.model.execution import PriorityClass
+from ondot.model.gates import Limits, encode_stages
 from ondot.model.ids import ExecutionId, PoolNo
 from ondot.model.job import JobSpec
 from ondot.model.workflow.graph import Graph, compile_graph
@@ -64,6 +66,14 @@ class RunPass:
     def ordinary(self) -> list[int]:
         """All steps but `finally` ones."""
         return [no for no, step in enumerate(self.graph.steps) if not step.is_final]
+
+    def class_of(self, own: PriorityClass) -> int:
+        """Work of a run that catches up does not come before work that is due now."""
+        return int(PriorityClass.CATCH_UP if self.run.priority_class == PriorityClass.CATCH_UP else own)
+
+    def stages_of(self, no: int, limits: Limits | None) -> str | None:
+        """The gates of a step's executions: over all runs of the workflow, and separate from those of its runs."""
+        return encode_stages(limits, self.run.tenant_no, f"{self.run.job_id}/{self.graph.names[no]}")
 
     async def load(self, step_nos: set[int]) -> None:
         """Read rows that the pass does not have yet."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
-from ondot.model.workflow.spec import MAX_EDGES, MAX_STEPS, StepSpec, WorkflowTarget
+from ondot.model.workflow.spec import MAX_EDGES, MAX_STEPS, StepSpec, SubWorkflow, WorkflowTarget
 
 _KEPT: Final = 64
 _LONGEST_CYCLE_SHOWN: Final = 50
@@ -43,6 +43,8 @@ class Graph:
     """Steps whose success handles the failures above them."""
     mapped: tuple[int, ...]
     """Mapped steps, every one after its parents."""
+    sub_workflows: tuple[int, ...]
+    """Steps that are runs of other workflows."""
 
     def find_each(self, no: int) -> int | None:
         """The mapped step whose items this one follows one by one."""
@@ -101,6 +103,7 @@ def _compile(key: _Identity) -> Graph:
         finals=tuple(no for no, step in enumerate(steps) if step.is_final),
         handlers=tuple(no for no, step in enumerate(steps) if step.handles),
         mapped=tuple(no for no in order if steps[no].map is not None),
+        sub_workflows=tuple(no for no, step in enumerate(steps) if isinstance(step.target, SubWorkflow)),
     )
 
 

@@ -171,6 +171,11 @@ class Progress:
         row.reason = reason
         self._ended.append(step_no)
 
+    def note(self, step_no: int, reason: str | None) -> None:
+        """Says why a loaded step does not move; its state stays."""
+        self.rows[step_no].reason = reason
+        self._changed.add(step_no)
+
     def list_changed(self) -> list[StepRow]:
         return [self.rows[no] for no in sorted(self._changed)]
 

@@ -60,6 +60,3 @@ CREATE TABLE ondot.step_wait (
     PRIMARY KEY (run_id, execution_id)
 ) WITH (fillfactor = 70);
 CREATE INDEX step_wait_due ON ondot.step_wait (due_at) WHERE ended_at IS NULL AND due_at IS NOT NULL;
-
--- Child runs of a run that are BLOCKED: the run is BLOCKED too once nothing else moves.
-ALTER TABLE ondot.run ADD stuck integer NOT NULL DEFAULT 0;

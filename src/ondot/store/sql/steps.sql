@@ -54,22 +54,24 @@ SELECT pool_no, min(ready_at) AS ready_at FROM planned GROUP BY pool_no;
 
 -- name: reject_steps :none
 -- transition: reject
--- Steps whose payload cannot be made end before they have an execution, with a record and a dead letter.
+-- Steps, and items of steps, that end without an attempt leave a record. Steps leave a dead letter too; that of an item is
+-- its step's.
 -- $1 run_id, $2 tenant_no, $3 job_id, $4 job_version, $5 fire_at, $6 execution_ids, $7 step_nos, $8 pool_nos, $9 classes,
--- $10 errors
+-- $10 errors, $11 item_nos, $12 reasons
 WITH ended AS (
     SELECT f.execution_id AS id, $1::uuid AS job_id, NULL::uuid AS worker_id, $5::timestamptz AS fire_at,
            ondot.clock() AS ready_at, NULL::timestamptz AS started_at, $2::integer AS tenant_no,
            $4::integer AS job_version, f.pool_no, 0 AS attempt_no, 0 AS failures, 0 AS losses, 0 AS failed, 0 AS lost,
-           f.class, 'FAILED' AS new_state, 'step' AS origin, 'its payload cannot be made' AS reason,
+           f.class, 'FAILED' AS new_state, 'step' AS origin, f.reason,
            NULL::json AS payload, NULL::text AS result, f.error, NULL::uuid AS replay_of, NULL::uuid AS awaited_by,
-           f.step_no, NULL::integer AS item_no
-    FROM unnest($6::uuid[], $7::integer[], $8::integer[], $9::smallint[], $10::text[])
-         AS f(execution_id, step_no, pool_no, class, error)
+           f.step_no, f.item_no
+    FROM unnest($6::uuid[], $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::integer[], $12::text[])
+         AS f(execution_id, step_no, pool_no, class, error, item_no, reason)
 ),
 {{end}}
 INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, run_id, step_no)
-SELECT id, tenant_no, $3::uuid, job_version, ondot.clock(), reason, error::jsonb, $1, step_no FROM ended;
+SELECT id, tenant_no, $3::uuid, job_version, ondot.clock(), reason, error::jsonb, $1, step_no FROM ended
+WHERE item_no IS NULL;
 
 -- name: find_results :many
 -- index: step_pkey, history_pkey
@@ -82,6 +84,24 @@ CROSS JOIN LATERAL (
     SELECT step_no, state, execution_id, result FROM ondot.step WHERE run_id = $1::uuid AND step_no = n.step_no LIMIT 1
 ) s
 LEFT JOIN ondot.history h ON h.id = s.execution_id AND h.id >= $3::uuid AND h.id < $4::uuid;
+
+-- name: find_results_of :many
+-- index: history_pkey
+-- The bounds of the ids are written into the text (store.day_bounds).
+-- $1 tenant_no, $2 ids, $3 from id, $4 before id
+SELECT h.id, h.result::text AS result FROM unnest($2::uuid[]) AS n(id)
+CROSS JOIN LATERAL (
+    SELECT id, result FROM ondot.history
+    WHERE id = n.id AND tenant_no = $1::integer AND id >= $3::uuid AND id < $4::uuid LIMIT 1
+) h;
+
+-- name: set_results :none
+-- locks: the run is locked already        index: step_pkey
+-- Results that steps without an execution of their own have.
+-- $1 tenant_no, $2 run_id, $3 step_nos, $4 results
+UPDATE ondot.step s SET result = r.result::json
+FROM unnest($3::integer[], $4::text[]) AS r(step_no, result)
+WHERE s.run_id = $2::uuid AND s.step_no = r.step_no AND s.tenant_no = $1::integer;
 
 -- name: find_executions_of_run :many
 -- index: execution_other
