@@ -1,6 +1,6 @@
 """Child runs (W8): runs that a step of another run makes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -43,6 +43,7 @@ class ChildRow:
     state: str
     step_no: int
     item_no: int | None
+    has_started: bool
 
 
 async def find_workflow(connection: Connection, tenant_no: TenantNo, key: str) -> KeyedJob | None:
@@ -79,6 +80,18 @@ async def insert_children(
 
 async def find_children(connection: Connection, tenant_no: TenantNo, run_id: ExecutionId) -> list[ChildRow]:
     return [ChildRow(*row.values()) for row in await connection.fetch(_SQL["find_children"].text, tenant_no, run_id)]
+
+
+async def request_child_cancels(
+    connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId], reason: str
+) -> None:
+    """Ask child runs to end; housekeeping looks for such requests each second."""
+    await connection.execute(_SQL["request_child_cancels"].text, tenant_no, ids, reason)
+
+
+async def close_children(connection: Connection, tenant_no: TenantNo, states: Mapping[ExecutionId, str]) -> None:
+    """The rows of child runs that ended before a worker leased them."""
+    await connection.execute(_SQL["close_children"].text, tenant_no, list(states), list(states.values()))
 
 
 async def report_child(

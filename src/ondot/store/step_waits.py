@@ -71,6 +71,13 @@ async def end_wait(
     return ended is not None
 
 
+async def stop_waits(
+    connection: Connection, tenant_no: TenantNo, run_id: UUID, execution_ids: Sequence[ExecutionId]
+) -> None:
+    """Wait for nothing any more."""
+    await connection.execute(_SQL["stop_waits"].text, tenant_no, run_id, execution_ids)
+
+
 async def find_wait(
     connection: Connection, tenant_no: TenantNo, run_id: UUID, execution_id: ExecutionId
 ) -> WaitRow | None:

@@ -110,7 +110,7 @@ async def move(work: RunPass, arrivals: Sequence[Arrival] = (), consider: Collec
     if graph.mapped:
         await fold_items(work, others)
         await go_on_with_maps(work)
-    await fold_children(work, others)
+    await fold_children(work, arrivals)
     await go_on(work)
     await settle(work, go_on)
 

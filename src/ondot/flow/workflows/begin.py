@@ -10,6 +10,7 @@ A run that was BLOCKED and is retried queues for its slots, and the worker that 
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.advance import advance_run, move
+from ondot.flow.workflows.children import report_to_parent
 from ondot.flow.workflows.end import next_look
 from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import Effects, open_pass
@@ -55,7 +56,8 @@ async def begin(
             return False
         effects.send(dispatcher)
         # Also for a run that was resumed: arrivals of earlier generations wait.
-        await advance_run(database, dispatcher, leased.id, objects)
+        for run_id in {leased.id, *effects.runs}:
+            await advance_run(database, dispatcher, run_id, objects)
         return True
 
 
@@ -91,6 +93,8 @@ async def _begin(
         work.progress.load(StepRow(no) for no in work.graph.roots)
     run.look_at = next_look(work)
     await move(work, consider=work.graph.roots if is_new else work.ordinary)
+    if not is_new:
+        await report_to_parent(work, "RUNNING")
     await work.write()
     _report(run, is_new=is_new)
     return work.effects

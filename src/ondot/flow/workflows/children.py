@@ -5,23 +5,36 @@ by hand, and its end arrives like that of any step. While a child is BLOCKED its
 BLOCKED too once nothing else moves; it goes on when the child does.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import msgspec
 
 from ondot.flow.workflows.fail import Rejection, fail_steps
-from ondot.flow.workflows.results import read_payload
+from ondot.flow.workflows.results import read_payload, read_values
 from ondot.flow.workflows.run_pass import RunPass
+from ondot.model.execution import CANCEL
 from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId
 from ondot.model.job import JobSpec, JobState
+from ondot.model.workflow.maps import is_stuck
 from ondot.model.workflow.progress import Arrival
-from ondot.model.workflow.spec import MAX_DEPTH, SubWorkflow, WorkflowTarget
-from ondot.model.workflow.states import StepState
-from ondot.store.children import KeyedJob, NewChildren, find_workflow, report_child
+from ondot.model.workflow.spec import MAX_DEPTH, StepSpec, SubWorkflow, WorkflowTarget
+from ondot.model.workflow.states import ENDED, StepState
+from ondot.model.workflow.values import Unresolved
+from ondot.store.children import (
+    KeyedJob,
+    NewChildren,
+    close_children,
+    find_children,
+    find_workflow,
+    report_child,
+    request_child_cancels,
+)
 from ondot.store.children import insert_children as store_children
+from ondot.store.endings import end_queued
 from ondot.store.jobs import share_jobs
+from ondot.store.maps import find_maps
 
 CHILD_BLOCKED = "its child run is BLOCKED"
 
@@ -98,9 +111,18 @@ async def payload_of_child(work: RunPass, no: int, payload: str | None) -> str |
     return None if value is None else msgspec.json.encode(value).decode()
 
 
-async def fold_children(work: RunPass, arrivals: Iterable[Arrival]) -> None:
-    """Children that are BLOCKED, or go on: their steps do not move meanwhile."""
-    reports = {arrival.step_no: arrival for arrival in arrivals if arrival.item_no is None}
+async def fold_children(work: RunPass, arrivals: Sequence[Arrival]) -> None:
+    """Children that are BLOCKED, or go on: their steps do not move meanwhile. And rows of those that never started."""
+    ended = {
+        ExecutionId(arrival.execution_id): "CANCELLED" if arrival.state == "SKIPPED" else arrival.state
+        for arrival in arrivals
+        if arrival.state in ENDED and arrival.step_no in work.graph.sub_workflows
+    }
+    if ended:
+        await close_children(work.connection, work.run.tenant_no, ended)
+    reports = {
+        arrival.step_no: arrival for arrival in arrivals if arrival.item_no is None and arrival.state not in ENDED
+    }
     if not reports:
         return
     await work.load(set(reports))
@@ -110,6 +132,63 @@ async def fold_children(work: RunPass, arrivals: Iterable[Arrival]) -> None:
             work.progress.superseded += 1
             continue
         work.progress.note(no, CHILD_BLOCKED if arrival.state == "BLOCKED" else None)
+
+
+async def count_stuck(work: RunPass) -> int:
+    """Active steps that do not move, because their child runs are BLOCKED."""
+    graph, run = work.graph, work.run
+    if not graph.sub_workflows:
+        return 0
+    await work.load(set(graph.sub_workflows))
+    rows = (work.progress.rows[no] for no in graph.sub_workflows)
+    active = [row for row in rows if row.state is StepState.RELEASED and not graph.steps[row.step_no].is_final]
+    mapped = [row.step_no for row in active if graph.steps[row.step_no].map is not None]
+    maps = await find_maps(work.connection, run.tenant_no, run.id, mapped) if mapped else {}
+    return sum(row.reason == CHILD_BLOCKED for row in active) + sum(
+        is_stuck(row.counts, row.concurrency or _concurrency(graph.steps[row.step_no])) for row in maps.values()
+    )
+
+
+async def stop_children(work: RunPass, reason: str) -> None:
+    """Cancel the child runs of a run. Their ends arrive as any other."""
+    run, connection = work.run, work.connection
+    if not work.graph.sub_workflows:
+        return
+    children = await find_children(connection, run.tenant_no, run.id)
+    fresh = {child.id: reason for child in children if not child.has_started}
+    ended = set(await end_queued(connection, run.tenant_no, fresh, CANCEL)) if fresh else set()
+    if ended:
+        work.effects.runs.add(run.id)
+    if left := [child.id for child in children if child.id not in ended]:
+        await request_child_cancels(connection, run.tenant_no, left, reason)
+
+
+async def collect_result(work: RunPass) -> str | None:
+    """The result of a child run: those of its last steps, by name. None: no run waits for it."""
+    graph, limit = work.graph, work.database.settings.inline_bytes
+    if work.run.parent_run_id is None:
+        return None
+    last = [no for no in graph.order if not graph.steps[no].is_final and not _has_children(work, no)]
+    try:
+        values = await read_values(work, {graph.names[no]: True for no in last})
+        result = msgspec.json.encode({name: value().result for name, value in values.items()})
+    except Unresolved as trouble:
+        return _cut(0, str(trouble))
+    if len(result) > limit:
+        return _cut(len(result), f"the results of the last steps of a sub-workflow may have {limit:,} bytes")
+    return result.decode()
+
+
+def _has_children(work: RunPass, no: int) -> bool:
+    return any(not work.graph.steps[child].is_final for child in work.graph.children[no])
+
+
+def _cut(size: int, why: str) -> str:
+    return msgspec.json.encode({"$cut": {"bytes": size, "why": why, "preview": ""}}).decode()
+
+
+def _concurrency(step: StepSpec) -> int | None:
+    return None if step.map is None else step.map.concurrency
 
 
 async def report_to_parent(work: RunPass, state: Literal["BLOCKED", "RUNNING"]) -> None:

@@ -9,15 +9,25 @@ run: the run itself has none.
 from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
 
+from ondot.flow.workflows.children import (
+    CHILD_BLOCKED,
+    collect_result,
+    count_stuck,
+    report_to_parent,
+    stop_children,
+)
+from ondot.flow.workflows.maps import go_on_with_maps
 from ondot.flow.workflows.run_pass import Effects, RunPass
+from ondot.flow.workflows.waits import stop_waiting
 from ondot.model.completion import encode_error
 from ondot.model.execution import CANCEL
+from ondot.model.gates import encode_stages
 from ondot.model.outcome import AttemptError
 from ondot.model.workflow.states import MOVING, RunState, StepState
 from ondot.model.workflow.verdict import Counts, find_unhandled, judge_run
 from ondot.store.connection import Connection
 from ondot.store.endings import end_queued, request_cancels
-from ondot.store.runs import RunRow, change_run, end_run, handle_letters, hold_run
+from ondot.store.runs import RunRow, change_run, end_run, handle_letters, hold_run, requeue_run
 from ondot.store.steps import find_all_steps, find_executions_of_run
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import RUNS_BLOCKED, RUNS_ENDED
@@ -43,6 +53,8 @@ async def settle(work: RunPass, go_on: GoOn) -> None:
             await _hold(work, reason)
         elif verdict is not RunState.RUNNING:
             await conclude(work, verdict, reason, go_on)
+    elif run.state is RunState.BLOCKED and work.graph.sub_workflows:
+        await _requeue_if_child_goes_on(work)
     if run.state is RunState.ENDING:
         await _go_on_ending(work, go_on)
 
@@ -66,7 +78,9 @@ async def stop_steps(work: RunPass, reason: str) -> None:
     for no, row in progress.rows.items():
         if row.state is StepState.WAITING and not work.graph.steps[no].is_final:
             progress.end(no, StepState.CANCELLED, reason)
+    await stop_waiting(work, reason)
     await cancel_executions(work, reason)
+    await go_on_with_maps(work)
 
 
 async def cancel_executions(work: RunPass, reason: str) -> None:
@@ -76,6 +90,7 @@ async def cancel_executions(work: RunPass, reason: str) -> None:
         ended = set(await end_queued(connection, run.tenant_no, dict.fromkeys(live, reason), CANCEL))
         await request_cancels(connection, run.tenant_no, [id_ for id_ in live if id_ not in ended], reason)
         work.effects.runs.add(run.id)
+    await stop_children(work, reason)
 
 
 async def end_without_spec(connection: Connection, run: RunRow) -> Effects:
@@ -115,17 +130,19 @@ def _is_over(since: datetime | None, seconds: float | None, now: datetime) -> bo
 async def _judge(work: RunPass) -> tuple[RunState, str | None]:
     """The run's state by its steps, and the reason if that is no success."""
     run, graph, on_failure = work.run, work.graph, work.target.on_failure
-    if run.active and (not run.failed or on_failure == "block"):
+    stuck = await count_stuck(work) if run.active else 0
+    if run.active > stuck and (not run.failed or on_failure == "block"):
         return RunState.RUNNING, None
     states: dict[int, StepState] = {}
     if run.failed:
         work.progress.load(await find_all_steps(work.connection, run.id))
         states = {no: row.state for no, row in work.progress.rows.items()}
     counts = Counts(run.waiting, run.active, run.succeeded, run.failed, run.skipped, run.blocked)
-    verdict = judge_run(graph, on_failure, counts, states)
+    verdict = judge_run(graph, on_failure, counts, states, blocked_children=stuck)
     if verdict in {RunState.RUNNING, RunState.SUCCEEDED}:
         return verdict, None
-    return verdict, _name_failed(work, find_unhandled(graph, states))
+    failed = find_unhandled(graph, states)
+    return verdict, _name_failed(work, failed) if failed else CHILD_BLOCKED
 
 
 def _name_failed(work: RunPass, failed: list[int]) -> str:
@@ -141,10 +158,22 @@ async def _hold(work: RunPass, reason: str | None) -> None:
     work.effects.wake(await hold_run(work.connection, run.id, pause_after), run.now)
     run.state, run.blocked_at, run.reason, run.is_counted = RunState.BLOCKED, run.now, reason, True
     run.look_at = next_look(work)
-    if run.parent_run_id is not None:
-        work.effects.runs.add(run.parent_run_id)
+    await report_to_parent(work, "BLOCKED")
     RUNS_BLOCKED.inc()
     log.warning("run.blocked", run_id=str(run.id), job_id=str(run.job_id), reason=reason)
+
+
+async def _requeue_if_child_goes_on(work: RunPass) -> None:
+    """BLOCKED → PENDING: a child that was BLOCKED goes on, and the run waits for its slots like one that is retried."""
+    run = work.run
+    verdict, reason = await _judge(work)
+    if verdict is RunState.BLOCKED:
+        run.reason = reason
+        return
+    stages = encode_stages(work.spec.limits, run.tenant_no, run.job_id)
+    if (queued := await requeue_run(work.connection, run.id, stages, run.priority_class)) is not None:
+        work.effects.wake(*queued)
+        run.state, run.reason, run.look_at = RunState.PENDING, None, None
 
 
 async def _go_on_ending(work: RunPass, go_on: GoOn) -> None:
@@ -168,11 +197,17 @@ async def _go_on_ending(work: RunPass, go_on: GoOn) -> None:
     assert run.verdict is not None
     if run.verdict is RunState.SUCCEEDED and run.failed:
         await handle_letters(work.connection, run)
-    await _write_end(work.connection, run, run.verdict, work.spec.pause_after_failures, work.effects)
+    result = await collect_result(work) if run.verdict is RunState.SUCCEEDED else None
+    await _write_end(work.connection, run, run.verdict, work.spec.pause_after_failures, work.effects, result)
 
 
 async def _write_end(
-    connection: Connection, run: RunRow, verdict: RunState, pause_after: int | None, effects: Effects
+    connection: Connection,
+    run: RunRow,
+    verdict: RunState,
+    pause_after: int | None,
+    effects: Effects,
+    result: str | None = None,
 ) -> None:
     error = None
     if verdict is RunState.FAILED:
@@ -180,7 +215,9 @@ async def _write_end(
         error = encode_error(AttemptError("run_failed", message))
     if verdict is RunState.FAILED and run.is_counted:
         pause_after = None
-    ended = await end_run(connection, run.id, verdict, reason=run.reason, error=error, pause_after=pause_after)
+    ended = await end_run(
+        connection, run.id, verdict, reason=run.reason, error=error, pause_after=pause_after, result=result
+    )
     if ended is None and verdict is RunState.CANCELLED:
         # It waits for its slots: it was BLOCKED and is retried.
         await end_queued(connection, run.tenant_no, {run.id: run.reason or "cancelled"}, CANCEL)

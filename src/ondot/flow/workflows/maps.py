@@ -26,7 +26,6 @@ from ondot.model.workflow.maps import (
     MapCounts,
     NotMappable,
     describe_failures,
-    is_stuck,
     judge,
     judge_each,
     read_list,
@@ -114,14 +113,14 @@ async def go_on_with_maps(work: RunPass, step_nos: Iterable[int] | None = None) 
     for no in (no for no in work.graph.order if no in wanted and no in maps):
         if work.progress.rows[no].state is not StepState.RELEASED or not maps[no].is_open:
             continue
+        if work.progress.is_ending and not work.graph.steps[no].is_final:
+            # Its run ends: what runs was asked to end, and nothing more is made.
+            if not maps[no].counts.active:
+                work.progress.end(no, StepState.CANCELLED, run.reason)
+            continue
         if work.may_release:
             maps[no] = await _fill(work, maps[no])
         await _end_if_done(work, no, maps)
-
-
-def count_stuck(work: RunPass, maps: Mapping[int, MapRow]) -> int:
-    """Mapped steps whose items are child runs that are BLOCKED."""
-    return sum(is_stuck(row.counts, _concurrency(work, row)) for row in maps.values())
 
 
 async def _end_if_done(work: RunPass, no: int, maps: Mapping[int, MapRow]) -> None:

@@ -15,7 +15,7 @@ from ondot.model.workflow.progress import Arrival
 from ondot.model.workflow.spec import Approve, Wait
 from ondot.model.workflow.states import StepState
 from ondot.store.database import Database
-from ondot.store.step_waits import Kind, end_due_waits, find_waits, insert_step_wait
+from ondot.store.step_waits import Kind, end_due_waits, find_waits, insert_step_wait, stop_waits
 from ondot.store.steps import set_results
 
 AT_ONCE: Final = 1_000
@@ -68,6 +68,19 @@ async def fold_waits(work: RunPass, arrivals: Sequence[Arrival]) -> list[Arrival
         await fail_steps(work, rejections)
     failed = {rejection.step_no for rejection in rejections}
     return [arrival for arrival in arrivals if arrival.step_no not in failed]
+
+
+async def stop_waiting(work: RunPass, reason: str) -> None:
+    """End the loaded steps that wait: their run ends."""
+    waiting = [
+        row
+        for row in work.progress.rows.values()
+        if row.state is StepState.RELEASED and isinstance(work.graph.steps[row.step_no].target, Wait | Approve)
+    ]
+    for row in waiting:
+        work.progress.end(row.step_no, StepState.CANCELLED, reason)
+    if ids := [ExecutionId(row.execution_id) for row in waiting if row.execution_id is not None]:
+        await stop_waits(work.connection, work.run.tenant_no, work.run.id, ids)
 
 
 async def end_waits_pass(database: Database) -> list[ExecutionId]:

@@ -30,8 +30,24 @@ SELECT pool_no, min(ready_at) AS ready_at FROM planned GROUP BY pool_no;
 -- index: run_parent
 -- The child runs of a run that have not ended.
 -- $1 tenant_no, $2 run_id
-SELECT id, state, parent_step_no AS step_no, parent_item_no AS item_no FROM ondot.run
+SELECT id, state, parent_step_no AS step_no, parent_item_no AS item_no, started_at IS NOT NULL AS has_started
+FROM ondot.run
 WHERE parent_run_id = $2::uuid AND tenant_no = $1::integer AND ended_at IS NULL;
+
+-- name: request_child_cancels :none
+-- locks: executions        index: execution_pkey
+-- Asks child runs to end: housekeeping looks for such requests.
+-- $1 tenant_no, $2 ids, $3 reason
+UPDATE ondot.execution SET cancel_at = coalesce(cancel_at, ondot.clock()), cancel_reason = coalesce(cancel_reason, $3::text)
+WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND state IN ('RUNNING', 'BLOCKED', 'PENDING');
+
+-- name: close_children :none
+-- locks: child runs        index: run_pkey
+-- Child runs that ended before a worker leased them: no worker and no advance writes their rows.
+-- $1 tenant_no, $2 ids, $3 states
+UPDATE ondot.run r SET state = c.state, verdict = c.state, ended_at = ondot.clock()
+FROM unnest($2::uuid[], $3::text[]) AS c(id, state)
+WHERE r.id = c.id AND r.tenant_no = $1::integer AND r.state = 'PENDING' AND r.started_at IS NULL;
 
 -- name: report_child :none
 -- index: arrival_pkey

@@ -138,7 +138,7 @@ SELECT id FROM ondot.run WHERE look_at <= ondot.clock() ORDER BY look_at LIMIT $
 -- Runs that were asked to end: no worker sees the request.
 -- $1 limit
 SELECT e.id, e.cancel_reason FROM ondot.execution e
-WHERE e.cancel_at IS NOT NULL AND e.state = 'RUNNING' AND e.worker_id IS NULL
+WHERE e.cancel_at IS NOT NULL AND e.state IN ('RUNNING', 'BLOCKED') AND e.worker_id IS NULL
   AND EXISTS (SELECT FROM ondot.run r WHERE r.id = e.id AND r.state IN ('RUNNING', 'BLOCKED'))
 ORDER BY e.cancel_at LIMIT $1::integer;
 

@@ -49,6 +49,13 @@ WITH ended AS (
 )
 SELECT run_id FROM ended;
 
+-- name: stop_waits :none
+-- index: step_wait_pkey
+-- The run ends, or these steps start from scratch: nothing is waited for any more.
+-- $1 tenant_no, $2 run_id, $3 execution_ids
+UPDATE ondot.step_wait SET ended_at = ondot.clock()
+WHERE run_id = $2::uuid AND execution_id = ANY ($3::uuid[]) AND tenant_no = $1::integer AND ended_at IS NULL;
+
 -- name: find_wait :one
 -- index: step_wait_pkey
 -- $1 tenant_no, $2 run_id, $3 execution_id

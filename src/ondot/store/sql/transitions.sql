@@ -67,6 +67,8 @@ recorded AS (
     INSERT INTO ondot.arrival (run_id, execution_id, at, tenant_no, step_no, item_no, state)
     SELECT awaited_by, id, ondot.clock(), tenant_no, step_no, item_no, new_state FROM ended
     WHERE awaited_by IS NOT NULL
+    -- A child run that was BLOCKED has reported that before.
+    ON CONFLICT (run_id, execution_id) DO UPDATE SET state = excluded.state, at = excluded.at
 )
 
 -- fragment: never_made
