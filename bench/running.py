@@ -32,11 +32,13 @@ from msgspec import Raw
 from question import Result, ask, quantile, say
 
 from ondot.flow.cancel import cancel
-from ondot.model.ids import DEFAULT_TENANT
+from ondot.flow.dispatch import Dispatcher
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.job import JobSpec
 from ondot.model.target import FunctionTarget
 from ondot.store.audit import By
 from ondot.store.database import Database
+from ondot.transports.polling import PollingTransport
 
 PROCESSES = 2
 BATCH = 1_000
@@ -85,11 +87,12 @@ class Beats:
 async def cancel_some(database: Database, ids: list[UUID]) -> dict[UUID, float]:
     """Cancel at a steady rate, at any time between two looks of a worker; return when each was cancelled."""
     asked: dict[UUID, float] = {}
+    dispatcher = Dispatcher(PollingTransport())
     began_s = time.monotonic()
     for n, id_ in enumerate(ids):
         await asyncio.sleep(max(began_s + n / CANCELS_A_SECOND - time.monotonic(), 0.0))
         asked[id_] = time.monotonic()
-        await cancel(database, DEFAULT_TENANT, id_, by=By("bench"))  # type: ignore[arg-type]
+        await cancel(database, dispatcher, DEFAULT_TENANT, ExecutionId(id_), by=By("bench"))
     return asked
 
 

@@ -238,7 +238,8 @@ class Fleet:
         return [UUID(id_) for id_ in ids.split()]
 
     async def cancel(self, execution_id: UUID) -> None:
-        await cancel(self.database, DEFAULT_TENANT, ExecutionId(execution_id), by=By("test"))
+        dispatcher = Dispatcher(PollingTransport())
+        await cancel(self.database, dispatcher, DEFAULT_TENANT, ExecutionId(execution_id), by=By("test"))
 
     async def ended(self, job_ids: Sequence[UUID], *, within_s: float) -> list[asyncpg.Record]:
         """Wait until these one-time jobs have ended; return their executions in the order of the jobs."""

@@ -22,7 +22,7 @@ from tests.world import World, every, failed, job, once
 
 
 async def cancelled(world: World, id_: ExecutionId, reason: str | None = None) -> ExecutionRow:
-    return await cancel(world.database, DEFAULT_TENANT, id_, by=By("ops", reason))
+    return await cancel(world.database, world.dispatcher, DEFAULT_TENANT, id_, by=By("ops", reason))
 
 
 @proves("E8")

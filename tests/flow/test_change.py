@@ -638,7 +638,7 @@ async def test_a_fire_cancelled_before_a_pause_is_not_skipped_by_it_too(world: W
     accepted = await world.submit(job(schedule=every(5, world.now)))
     executions = {execution.fire_at: execution.id for execution in await world.executions()}
     for fire_at in sorted(executions)[:2]:
-        await cancel(world.database, DEFAULT_TENANT, executions[fire_at], by=By("ops"))
+        await cancel(world.database, world.dispatcher, DEFAULT_TENANT, executions[fire_at], by=By("ops"))
     await stop(world, accepted.id)
     await world.advance(31)
     if ends_the_pause == "resume":

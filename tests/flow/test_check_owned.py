@@ -287,7 +287,7 @@ async def test_after_a_day_of_every_kind_of_work_the_self_check_finds_nothing(wo
         await checker.round()
         for number, assignment in enumerate(held):
             if number % 7 == 3:
-                await cancel(world.database, DEFAULT_TENANT, assignment.leased.id, by=By("somebody"))
+                await cancel(world.database, world.dispatcher, DEFAULT_TENANT, assignment.leased.id, by=By("somebody"))
             if number % 9 != 8 or turn % 8 != 7:
                 await worker.complete(assignment, failed() if number % 5 == 4 else None)
         await worker.beat()
@@ -300,7 +300,7 @@ async def test_after_a_day_of_every_kind_of_work_the_self_check_finds_nothing(wo
             worker = await world.worker()
         waiting = await world.fetch("SELECT id FROM ondot.execution WHERE state = 'PENDING' ORDER BY id LIMIT 1")
         if waiting and turn % 4 == 0:
-            await cancel(world.database, DEFAULT_TENANT, waiting[0]["id"], by=By("somebody"))
+            await cancel(world.database, world.dispatcher, DEFAULT_TENANT, waiting[0]["id"], by=By("somebody"))
         await Tidying(world.database).one_pass()
     assert await checker.look_twice() == []
     assert checker.logged == []

@@ -60,7 +60,7 @@ async def test_strict_order_waits_for_the_first_even_if_its_pool_has_no_worker(w
     worker = await world.worker()
     assert await worker.lease() == []
     [first, _] = await world.executions()
-    await cancel(world.database, DEFAULT_TENANT, first.id, by=By("ops"))
+    await cancel(world.database, world.dispatcher, DEFAULT_TENANT, first.id, by=By("ops"))
     assert len(await worker.lease()) == 1
 
 

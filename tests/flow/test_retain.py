@@ -302,7 +302,7 @@ async def cancel_fire(world: World, job_id: JobId) -> None:
     await world.advance(600)
     await world.plan()
     [execution] = await world.executions(job_id)
-    await cancel(world.database, DEFAULT_TENANT, execution.id, by=By("ops"))
+    await cancel(world.database, world.dispatcher, DEFAULT_TENANT, execution.id, by=By("ops"))
 
 
 async def expire(world: World, job_id: JobId) -> None:

@@ -175,7 +175,7 @@ async def test_a_retry_and_a_cancel_at_once_do_not_deadlock(world: World) -> Non
     async with asyncio.timeout(30):
         results = await asyncio.gather(
             retried(world, id_),
-            cancel(world.database, DEFAULT_TENANT, id_, by=By("bob")),
+            cancel(world.database, world.dispatcher, DEFAULT_TENANT, id_, by=By("bob")),
             retried(world, id_),
             return_exceptions=True,
         )

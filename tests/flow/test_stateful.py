@@ -322,7 +322,15 @@ class Life(RuleBasedStateMachine):
     def cancel_one(self, pick: int) -> None:
         if rows := self.run(self.world.executions()):
             with suppress(Conflict):
-                self.run(cancel(self.world.database, DEFAULT_TENANT, rows[pick % len(rows)].id, by=By("somebody")))
+                self.run(
+                    cancel(
+                        self.world.database,
+                        self.world.dispatcher,
+                        DEFAULT_TENANT,
+                        rows[pick % len(rows)].id,
+                        by=By("somebody"),
+                    )
+                )
 
     @rule()
     def expire(self) -> None:

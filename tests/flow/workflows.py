@@ -2,12 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from ondot.flow.lease import Assignment
 from ondot.flow.workflows.advance import advance_run
 from ondot.flow.workflows.begin import begin
+from ondot.flow.workflows.due import due_pass
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.outcome import Report
 from ondot.model.target import FunctionTarget
@@ -77,3 +79,11 @@ async def step_states(world: World, run: ExecutionId) -> dict[str, str]:
     assert isinstance(target, WorkflowTarget)
     names = list(target.steps)
     return {names[row["step_no"]]: row["state"] for row in rows}
+
+
+async def keep_house(world: World) -> None:
+    """One look of housekeeping at runs."""
+    asked = set[UUID]()
+    await due_pass(world.database, world.dispatcher, asked.update)
+    for run in asked:
+        await advance_run(world.database, world.dispatcher, run)

@@ -104,7 +104,7 @@ async def use_everything(world: World) -> None:
     await world.advance(15)
     await world.plan()
     ahead = [row.id for row in await world.executions(recurring.id) if row.fire_at > world.now]
-    await cancel(world.database, DEFAULT_TENANT, ahead[-1], by=By("somebody"))
+    await cancel(world.database, world.dispatcher, DEFAULT_TENANT, ahead[-1], by=By("somebody"))
     await change.pause(world.database, DEFAULT_TENANT, recurring.id)
     await change.resume(world.database, world.dispatcher, DEFAULT_TENANT, recurring.id)
     await world.update(recurring.id, job(schedule=every(5, world.now)))

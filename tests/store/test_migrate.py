@@ -334,7 +334,7 @@ async def test_pools_of_one_name_become_one_with_everything_in_them(world: World
     )
     ended = await world.submit(job("cancelled"), theirs)
     execution_id = await world.value("SELECT id FROM ondot.execution WHERE job_id = $1", ended.id)
-    await cancel(world.database, theirs, execution_id, by=By("ops"))
+    await cancel(world.database, world.dispatcher, theirs, execution_id, by=By("ops"))
     # History never changes, but a number that it names may: its pool keeps its name.
     await world.fetch("DROP TRIGGER guard_history ON ondot.history")
     [changes] = [migration.sql for migration in migrations() if migration.number == 14]

@@ -111,7 +111,7 @@ async def test_the_mark_stays_the_same_while_only_time_passes(world: World) -> N
 async def test_a_requested_cancel_is_shown_with_its_reason(world: World, page: Served) -> None:
     await world.submit(job("report"))
     (running,) = await (await world.worker()).lease()
-    await cancel(world.database, DEFAULT_TENANT, running.leased.id, by=By("local", "wrong region"))
+    await cancel(world.database, world.dispatcher, DEFAULT_TENANT, running.leased.id, by=By("local", "wrong region"))
     html = unescape((await page.client.get(f"/executions/{running.leased.id}")).text)
     assert "cancelled by local: wrong region" in html
     assert "Cancelling …" in html

@@ -28,7 +28,7 @@ async def test_a_cancelled_execution_never_started_and_a_waiting_one_has_not_sta
     id_ = await world.run_now(accepted.id)
     facts, _ = await facts_of(world, id_)
     assert (facts["Started"], facts["Ended"], facts["Attempt"]) == ("not yet", "not yet", "none yet")
-    await cancel(world.database, DEFAULT_TENANT, id_, by=By("local"))
+    await cancel(world.database, world.dispatcher, DEFAULT_TENANT, id_, by=By("local"))
     assert (await world.execution(id_)).state is State.CANCELLED
     facts, _ = await facts_of(world, id_)
     assert (facts["Started"], facts["Attempt"]) == ("never", "none")

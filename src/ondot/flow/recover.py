@@ -12,8 +12,9 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 
-from ondot.flow.complete import pools_to_wake
+from ondot.flow.complete import OnArrivals, pools_to_wake, runs_to_advance
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.workflows.attempts import find_step_attempts
 from ondot.model.completion import Completion, class_of_returned, decide_loss, give_back
 from ondot.model.execution import State
 from ondot.model.ids import LeaseId, WorkerId
@@ -71,10 +72,17 @@ async def lose_pass(
     return lost
 
 
-async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: AdaptiveBatch | None = None) -> int:
+async def recover_pass(
+    database: Database,
+    dispatcher: Dispatcher,
+    at_once: AdaptiveBatch | None = None,
+    *,
+    on_arrivals: OnArrivals = lambda _: None,
+) -> int:
     """Give back the executions of some orphaned leases; returns how many leases were looked at.
 
-    `at_once`: how many executions go back in a statement; the loop that repeats the pass keeps it.
+    `at_once`: how many executions go back in a statement; the loop that repeats the pass keeps it. `on_arrivals`: some
+    were steps of these runs, and were given up.
     """
     at_once = at_once or AdaptiveBatch(AT_ONCE)
     beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
@@ -92,6 +100,8 @@ async def recover_pass(database: Database, dispatcher: Dispatcher, at_once: Adap
                 # If one of them meets a cancel or an outcome, the leases stay and the next pass looks again.
                 written = await complete_executions(connection, worker_id, completions, ids)
             dispatcher.wake(pools_to_wake(written, database.clock.now()))
+            if awaiting := runs_to_advance(written):
+                on_arrivals(awaiting)
             _report(worker_id, ids, completions, len(written))
     return len(leases)
 
@@ -129,13 +139,17 @@ def _statements(
 async def _completions(
     connection: Connection, known: Specs, executions: Sequence[LostExecution], unnamed: set[LeaseId]
 ) -> list[Completion]:
-    specs = await known.find(connection, [(execution.job_id, execution.job_version) for execution in executions])
-    return [
-        _give_back(
-            execution, specs.get((execution.job_id, execution.job_version)), unnamed=execution.lease_id in unnamed
-        )
-        for execution in executions
-    ]
+    of_steps = [row for row in executions if row.origin == "step"]
+    others = [(row.job_id, row.job_version) for row in executions if row.origin != "step"]
+    steps = await find_step_attempts(connection, known, [(row.id, row.job_id, row.job_version) for row in of_steps])
+    specs = await known.find(connection, others)
+
+    def spec_of(row: LostExecution) -> JobSpec | None:
+        if row.origin != "step":
+            return specs.get((row.job_id, row.job_version))
+        return steps[row.id].spec if row.id in steps else None
+
+    return [_give_back(row, spec_of(row), unnamed=row.lease_id in unnamed) for row in executions]
 
 
 def _give_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool) -> Completion:

@@ -17,6 +17,8 @@ from ondot.flow.removal import Removal
 from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.suspension import unpark_pass
 from ondot.flow.workflows.depends import settle_due_pass
+from ondot.flow.workflows.advance import Advancer
+from ondot.flow.workflows.due import due_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
 from ondot.ports.objects import Objects
@@ -32,6 +34,7 @@ AFTER_TIMEOUT_S = 0.02
 RECOVER_WITHIN_S = 600.0
 """A pass may give back fifty leases of a thousand, in statements that take seconds each."""
 SWEEP_EVERY_S = 5.0
+RUNS_EVERY_S = 1.0
 CHORES_EVERY_S = 1.0
 DEPENDS_EVERY_S = 1.0
 COUNT_EVERY_S = 1.0
@@ -53,9 +56,10 @@ class Housekeeper:
         on_duty: Callable[[], bool],
         passes: Passes | None = None,
         objects: Objects | None = None,
+        advancer: Advancer | None = None,
     ) -> None:
-        """`passes`: records the passes that others wait for, so that an overdue one is noticed. `objects`: the storage
-        of large results and logs."""
+        """`advancer`: advances runs of workflows. `passes`: records the passes that others wait for, so that an overdue
+        one is noticed. `objects`: the storage of large results and logs."""
         self._passes = passes
         self._database = database
         # Only lost workers must be found fast: the rest may read a large table, and may take its time.
@@ -72,6 +76,7 @@ class Housekeeper:
         self._is_lost = asyncio.Event()
         self._has_removal = asyncio.Event()
         self._removal = Removal(self._patient, objects)
+        self._advancer = advancer or Advancer(database, dispatcher, objects)
         self._recovered_at_once = AdaptiveBatch(AT_ONCE)
         self._lose_every_s = min(LOSE_EVERY_S, database.settings.heartbeat_s / LOOKS_A_TIMEOUT)
 
@@ -79,6 +84,7 @@ class Housekeeper:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, tick_s, one_pass in (
+                ("runs", RUNS_EVERY_S, self._runs_pass),
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
                 ("chores", CHORES_EVERY_S, self._chores_pass),
                 ("depends", DEPENDS_EVERY_S, lambda: settle_due_pass(self._patient, self._dispatcher)),
@@ -133,7 +139,12 @@ class Housekeeper:
         return 0
 
     async def _recover_pass(self) -> int:
-        return await recover_pass(self._database, self._dispatcher, self._recovered_at_once)
+        return await recover_pass(
+            self._database, self._dispatcher, self._recovered_at_once, on_arrivals=self._advancer.request
+        )
+
+    async def _runs_pass(self) -> int:
+        return await due_pass(self._database, self._dispatcher, self._advancer.request)
 
     async def _chores_pass(self) -> int:
         """Rare work: found by one query, done by passes of its own."""

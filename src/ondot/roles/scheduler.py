@@ -19,6 +19,7 @@ from ondot.flow.backfill import TURN_S, owed_pass
 from ondot.flow.days import make_days
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
+from ondot.flow.workflows.advance import Advancer
 from ondot.model.errors import Unavailable
 from ondot.model.ids import NodeId
 from ondot.model.partition import balance, bequeath
@@ -85,6 +86,7 @@ class Scheduler:
         self._database = database
         self._objects = objects
         self._dispatcher = Dispatcher(transport)
+        self._advancer = Advancer(database, self._dispatcher, objects)
         self._node_id = NodeId(database.clock.new_id())
         self._owned: frozenset[int] = frozenset()
         self._planner = Planner(database, self._dispatcher)
@@ -118,6 +120,7 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._dispatcher.run(), name="dispatcher"),
+                group.create_task(self._advancer.run(), name="advancer"),
                 group.create_task(
                     every(PLAN_EVERY_S, self._plan_pass, name="plan", wake=self._moved, passes=self._passes),
                     name="plan",
@@ -125,7 +128,12 @@ class Scheduler:
                 group.create_task(every(OWED_EVERY_S, self._owed_pass, name="owed", wake=self._owing), name="owed"),
                 group.create_task(
                     Housekeeper(
-                        self._database, self._dispatcher, lambda: 0 in self.owned, self._passes, self._objects
+                        self._database,
+                        self._dispatcher,
+                        lambda: 0 in self.owned,
+                        self._passes,
+                        self._objects,
+                        self._advancer,
                     ).run(),
                     name="housekeeper",
                 ),

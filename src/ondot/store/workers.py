@@ -35,6 +35,7 @@ class LostExecution:
     pool_no: PoolNo
     attempt_no: int
     losses: int
+    origin: str
     lease_id: LeaseId
     worker_id: WorkerId
     stalled_in: str | None = None

@@ -210,7 +210,7 @@ async def cancel_execution(
     """Cancel an execution. One that waits is CANCELLED at once. One that runs is notified within two seconds
     (`cancel_requested_at`), has the job's `cancel_grace` to end, and is then ended by force."""
     reason = None if body is None else read_form(CancelBody, body, 'for example {"reason": "wrong region"}').reason
-    row = await cancel(services.database, tenant_no, ExecutionId(id_), by=by.because(reason))
+    row = await cancel(services.database, services.dispatcher, tenant_no, ExecutionId(id_), by=by.because(reason))
     specs = await load_specs(services, [row])
     return execution_out(row, specs.get(row.id), whole=True)
 

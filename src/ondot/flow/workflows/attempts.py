@@ -31,6 +31,8 @@ async def find_step_attempts(
     connection: Connection, specs: Specs, executions: Sequence[tuple[ExecutionId, JobId, int]]
 ) -> dict[ExecutionId, StepAttempt]:
     """Of executions of steps, given with their `job_id` and version; those whose definition is gone are left out."""
+    if not executions:
+        return {}
     steps = await find_step_nos(connection, [id_ for id_, _, _ in executions])
     versions = {id_: (steps[id_][0], version) for id_, _, version in executions if id_ in steps}
     found = await specs.find(connection, versions.values())

@@ -19,6 +19,8 @@ WITH part AS MATERIALIZED (
     SELECT s.*, CASE
         WHEN s.state = 'RUNNING' THEN CASE
             WHEN (s.id, s.attempt_no) IN (SELECT id, attempt_no FROM named) THEN NULL
+            -- A run has no worker: ends of its steps move it.
+            WHEN s.worker_id IS NULL AND (SELECT true FROM ondot.run r WHERE r.id = s.id LIMIT 1) THEN NULL
             WHEN (SELECT true FROM ondot.worker w
                   WHERE w.id = s.worker_id AND w.state IN ('ALIVE', 'DRAINING') LIMIT 1)
             THEN 'running_without_lease'
@@ -244,6 +246,7 @@ WITH lost AS MATERIALIZED (
         FROM ondot.execution e
         LEFT JOIN ondot.worker w ON w.id = e.worker_id AND w.state IN ('ALIVE', 'DRAINING')
         WHERE e.id = seen.id AND e.attempt_no = seen.attempt_no AND e.state = 'RUNNING'
+          AND (e.worker_id IS NOT NULL OR (SELECT true FROM ondot.run r WHERE r.id = e.id LIMIT 1) IS NULL)
           AND (SELECT true FROM ondot.lease l
                WHERE l.worker_id = e.worker_id
                  AND (w.id IS NULL OR (l.leased_at = e.started_at AND e.id = ANY (l.execution_ids))) LIMIT 1) IS NULL

@@ -1,3 +1,8 @@
+-- fragment: has_not_begun
+-- Whether an execution `e` is no run that has begun: one that was BLOCKED and is retried waits as any execution does, and
+-- neither a pause nor a delete of its job ends it.
+NOT EXISTS (SELECT FROM ondot.run r WHERE r.id = e.id AND r.started_at IS NOT NULL)
+
 -- name: unqueue_job :many
 -- locks: ready rows        index: execution_fire, execution_other, ready_pkey
 -- Takes executions of a job out of the queue: fires that have not started (pause), those of its backfill, or all that do
@@ -5,12 +10,12 @@
 -- $1 tenant_no, $2 job_id, $3 fires, backfill or all
 DELETE FROM ondot.ready r
 USING (
-    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
+    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution e
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
-      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill'))
+      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill')) AND {{has_not_begun}}
     UNION ALL
-    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution
-    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND $3 = 'all'
+    SELECT id, pool_no, class, tenant_no, ready_at FROM ondot.execution e
+    WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND $3 = 'all' AND {{has_not_begun}}
 ) e
 WHERE r.pool_no = e.pool_no AND r.class = e.class AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at
   AND r.execution_id = e.id
@@ -22,12 +27,13 @@ RETURNING r.execution_id;
 -- $1 tenant_no, $2 job_id, $3 fires, backfill or all
 DELETE FROM ondot.waiting w
 USING (
-    SELECT id FROM ondot.execution
+    SELECT id FROM ondot.execution e
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND gated
-      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill'))
+      AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill')) AND {{has_not_begun}}
     UNION ALL
-    SELECT id FROM ondot.execution
+    SELECT id FROM ondot.execution e
     WHERE job_id = $2 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill') AND gated AND $3 = 'all'
+      AND {{has_not_begun}}
 ) e
 WHERE w.execution_id = e.id
 RETURNING w.execution_id;
@@ -84,11 +90,13 @@ ORDER BY start_by LIMIT $1::integer;
 -- index: execution_fire, execution_other
 -- Whether a job still has executions that unqueue_job looks for.
 -- $1 tenant_no, $2 job_id, $3 fires, backfill or all
-SELECT EXISTS (SELECT FROM ondot.execution WHERE job_id = $2::uuid AND tenant_no = $1::integer
+SELECT EXISTS (SELECT FROM ondot.execution e WHERE job_id = $2::uuid AND tenant_no = $1::integer
                AND origin IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')
-               AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill')))
-    OR $3 = 'all' AND EXISTS (SELECT FROM ondot.execution WHERE job_id = $2 AND tenant_no = $1
-                          AND origin NOT IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')) AS waiting;
+               AND ($3::text = 'all' OR state = 'PENDING' AND ($3 = 'fires' OR origin = 'backfill'))
+               AND {{has_not_begun}})
+    OR $3 = 'all' AND EXISTS (SELECT FROM ondot.execution e WHERE job_id = $2 AND tenant_no = $1
+                          AND origin NOT IN ('fire', 'backfill') AND state IN ('PENDING', 'RETRYING')
+                          AND {{has_not_begun}}) AS waiting;
 
 -- name: end_executions :many
 -- transition: cancel, skip        locks: executions        index: execution_pkey

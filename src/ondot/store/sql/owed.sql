@@ -21,7 +21,7 @@ CROSS JOIN LATERAL (SELECT state FROM ondot.job WHERE id = o.job_id LIMIT 1) j
 CROSS JOIN LATERAL (
     SELECT count(*) AS live FROM ondot.execution e
     WHERE e.job_id = o.job_id AND e.origin IN ('fire', 'backfill') AND e.origin = o.origin
-      AND (o.origin = 'backfill' OR e.class = $3::smallint)
+      AND (o.origin = 'backfill' OR e.class = $3::smallint) AND e.state <> 'BLOCKED'
 ) e
 ORDER BY o.turn_at;
 

@@ -184,7 +184,7 @@ WITH limited AS (
     WHERE e.ctid = ANY (ARRAY(
         SELECT found.row_at FROM ondot.lease l CROSS JOIN LATERAL unnest(l.execution_ids) AS m(id) CROSS JOIN LATERAL (
             SELECT x.ctid AS row_at FROM ondot.execution x
-            WHERE x.id = m.id AND x.state = 'RUNNING' AND x.tenant_no = $1 LIMIT 1
+            WHERE x.id = m.id AND x.state = 'RUNNING' AND x.tenant_no = $1 AND x.worker_id = l.worker_id LIMIT 1
         ) found
         WHERE EXISTS (SELECT FROM limited)
     )) AND e.state = 'RUNNING'

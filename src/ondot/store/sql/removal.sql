@@ -26,16 +26,16 @@ WITH asked AS (
 SELECT count(*) AS count FROM asked;
 
 -- name: stop_running_of_tenant :one
--- transition: stop        locks: executions, then slots, then gates by the trigger on gated        index: execution_tenant, slot_execution
+-- transition: stop, cancel        locks: executions, then slots, then gates by the trigger on gated        index: execution_tenant, slot_execution
 -- Ends executions that were asked to end some time ago, without their worker: the row that its outcome must match is gone,
--- so the outcome is refused.
+-- so the outcome is refused. And runs that wait for a person, which are in no queue.
 -- $1 tenant_no, $2 asked this many seconds ago, $3 limit
 WITH stopped AS (
     DELETE FROM ondot.execution
     WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM ondot.execution
-        WHERE tenant_no = $1::integer AND tenant_no > 1 AND state = 'RUNNING'
-          AND cancel_at <= ondot.clock() - make_interval(secs => $2::double precision)
+        WHERE tenant_no = $1::integer AND tenant_no > 1 AND (state = 'BLOCKED' OR state = 'RUNNING'
+          AND cancel_at <= ondot.clock() - make_interval(secs => $2::double precision))
         LIMIT $3::integer FOR UPDATE SKIP LOCKED
     ))
     RETURNING *

@@ -75,7 +75,7 @@ LIMIT $2::integer;
 -- index: lease_pkey, execution_pkey, worker_pkey
 -- Executions that are RUNNING with exactly the worker and attempt of these leases, and what blocked that worker's loop.
 -- $1 lease_ids
-SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.attempt_no, e.losses, l.id AS lease_id, l.worker_id,
+SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.attempt_no, e.losses, e.origin, l.id AS lease_id, l.worker_id,
        w.stalled_in, w.stalled_by, CASE WHEN w.stalled_by IS NOT NULL THEN w.blocked_by END AS blocked_by
 FROM ondot.lease l
 LEFT JOIN ondot.worker w ON w.id = l.worker_id
