@@ -125,7 +125,7 @@ async def test_a_parent_that_is_cancelled_or_deleted_blocks_its_child_and_says_s
     await world.submit(after(parent))
     if way == "cancel":
         [execution] = await world.executions(parent.id)
-        await cancel(world.database, DEFAULT_TENANT, execution.id, by=BY)
+        await cancel(world.database, world.dispatcher, DEFAULT_TENANT, execution.id, by=BY)
     else:
         await delete(world.database, DEFAULT_TENANT, parent.id, by=BY)
     await settle_due_pass(world.database, world.dispatcher)
@@ -138,7 +138,7 @@ async def test_a_blocked_job_can_be_cancelled_and_deleted_and_leaves_nothing_beh
     parent = await world.submit(job("a", schedule=once(world.after(86_400))))
     cancelled, deleted = await world.submit(after(parent)), await world.submit(after(parent))
     [execution] = await world.executions(cancelled.id)
-    await cancel(world.database, DEFAULT_TENANT, execution.id, by=BY)
+    await cancel(world.database, world.dispatcher, DEFAULT_TENANT, execution.id, by=BY)
     await delete(world.database, DEFAULT_TENANT, deleted.id, by=BY)
     assert [await state(world, id_) for id_ in (cancelled.id, deleted.id)] == [State.CANCELLED] * 2
     assert (await world.job(deleted.id)).state is JobState.DELETED

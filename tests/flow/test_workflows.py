@@ -312,7 +312,9 @@ async def test_a_blocked_run_gives_back_its_slots_and_counts_as_one_failure(worl
     [leased] = await worker.lease()
     await begin(world.database, world.dispatcher, worker.id, leased.leased)
     assert leased.leased.id == first
-    await run_steps(world, worker, first, {"a": FATAL})
+    [a] = await worker.lease()
+    await worker.complete(a, FATAL)
+    await advance(world, first)
     assert await run_state(world, first) == "BLOCKED"
     [leased] = await worker.lease()
     assert leased.leased.id == second
@@ -376,7 +378,8 @@ async def test_a_paused_run_releases_nothing_until_it_is_resumed(world: World) -
 async def test_steps_of_a_run_that_catches_up_stay_in_that_class(world: World) -> None:
     worker = await world.worker()
     await world.submit(job("flow", target=workflow({"a": step(priority="high")})))
-    await world.fetch("UPDATE ondot.execution SET class = 4; UPDATE ondot.ready SET class = 4")
+    for table in ("execution", "ready"):
+        await world.fetch(f"UPDATE ondot.{table} SET class = 4")
     [assignment] = await worker.lease()
     await begin(world.database, world.dispatcher, worker.id, assignment.leased)
     [a] = await worker.lease()

@@ -16,8 +16,8 @@ from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.removal import Removal
 from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.suspension import unpark_pass
-from ondot.flow.workflows.depends import settle_due_pass
 from ondot.flow.workflows.advance import Advancer
+from ondot.flow.workflows.depends import settle_due_pass
 from ondot.flow.workflows.due import due_pass
 from ondot.flow.zones import zones_pass
 from ondot.model.liveness import Watch
