@@ -1,7 +1,7 @@
 """ondot: a distributed job scheduler on PostgreSQL.
 
     from ondot import Ondot, Context
-    from ondot import GiveUp, RetryAt, RetryIn, Stale
+    from ondot import GiveUp, RetryAt, RetryIn, RunNotSucceeded, Stale, Workflow
 
 All are loaded when first asked for: the command line imports this package for its version alone.
 """
@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from ondot.sdk.app import Ondot
     from ondot.sdk.context import Context
     from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
+    from ondot.sdk.runs import RunNotSucceeded
     from ondot.sdk.transaction import Stale
+    from ondot.sdk.workflow import Workflow
 
 __version__ = "0.1.0"
 
-__all__ = ["Context", "GiveUp", "Ondot", "RetryAt", "RetryIn", "Stale", "__version__"]
+__all__ = ["Context", "GiveUp", "Ondot", "RetryAt", "RetryIn", "RunNotSucceeded", "Stale", "Workflow", "__version__"]
 
 
 def __getattr__(name: str) -> object:

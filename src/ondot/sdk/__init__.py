@@ -2,6 +2,8 @@
 
 app          Ondot: the functions of an application, and their schedules
 options      the options of a function, checked by `document`, and its keys
+workflow     the steps of a workflow, described by a function; values: what is known only when it runs
+workflow_handler  one workflow: checked at import, started from Python or by a schedule; runs: handles of its runs
 handler      one function: called as itself, or run by a worker
 context      the attempt that a function runs in: progress, checkpoint, log, cancellation
 decisions    exceptions by which a function decides what follows
@@ -15,6 +17,20 @@ from ondot.sdk.client import Client
 from ondot.sdk.context import Context
 from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
 from ondot.sdk.handler import Handler
+from ondot.sdk.runs import RunHandle, RunNotSucceeded
 from ondot.sdk.transaction import Stale
+from ondot.sdk.workflow import Workflow
 
-__all__ = ["Client", "Context", "GiveUp", "Handler", "Ondot", "RetryAt", "RetryIn", "Stale"]
+__all__ = [
+    "Client",
+    "Context",
+    "GiveUp",
+    "Handler",
+    "Ondot",
+    "RetryAt",
+    "RetryIn",
+    "RunHandle",
+    "RunNotSucceeded",
+    "Stale",
+    "Workflow",
+]

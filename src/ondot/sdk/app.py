@@ -12,15 +12,17 @@ where it is written, when the module is imported; no server is needed.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
 from ondot.model.errors import InvalidSchedule
 from ondot.sdk.client import Client
 from ondot.sdk.handler import Handler, function_name
-from ondot.sdk.options import JobOptions, read_options, read_secrets
+from ondot.sdk.options import JobOptions, WorkflowOptions, read_options, read_secrets, seconds_of
 from ondot.sdk.transaction import enqueue_through, open_transaction
+from ondot.sdk.workflow import Workflow
+from ondot.sdk.workflow_handler import OF_WORKFLOWS, WorkflowHandler
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -36,6 +38,7 @@ class Ondot:
         """The URL and API key of the server; by default ONDOT_URL and ONDOT_API_KEY, read at the first request."""
         self.client = Client(url, api_key)
         self._handlers: dict[str, Handler[..., Any]] = {}
+        self._workflows: dict[str, WorkflowHandler[Any]] = {}
 
     @overload
     def job(self, function: Callable[P, R], /) -> Handler[P, R]: ...
@@ -78,13 +81,61 @@ class Ondot:
 
         return register if function is None else register(function)
 
+    @overload
+    def workflow(self, function: Callable[Concatenate[Workflow, P], None], /) -> WorkflowHandler[P]: ...
+
+    @overload
+    def workflow(
+        self, function: None = None, /, **options: Unpack[WorkflowOptions]
+    ) -> Callable[[Callable[Concatenate[Workflow, P], None]], WorkflowHandler[P]]: ...
+
+    def workflow(self, function: Callable[..., None] | None = None, /, **options: Unpack[WorkflowOptions]) -> Any:
+        """Register a workflow: the function gets a `Workflow` and describes its steps, once, now.
+
+        The options are those of `job`; overlap, limits and misfires count runs, `timeout` is that of the run. Also
+        `on_failure`: "block" (default) or "fail", and `blocked_for`: how long a BLOCKED run waits for a person.
+        """
+
+        def register(function: Callable[..., None]) -> WorkflowHandler[Any]:
+            name = function_name(options.get("name"), function)
+            with _naming(name):
+                own = {option: options[option] for option in OF_WORKFLOWS if options.get(option) is not None}
+                if "blocked_for" in own:
+                    own["blocked_for"] = seconds_of("blocked_for", own["blocked_for"])
+                rest = {option: value for option, value in options.items() if option not in OF_WORKFLOWS}
+                given, timing = read_options(rest, name)
+            if name in self._workflows:
+                raise ValueError(
+                    f"There is a workflow {name!r} already; give this one another name: @app.workflow(name=…)."
+                )
+            handler: WorkflowHandler[Any] = WorkflowHandler(
+                function,
+                name=name,
+                timing=timing,
+                pause_after_failures=given.pop("pause_after_failures", None),
+                key=given.pop("key", None),
+                options=given,
+                of_workflow=own,
+                submit=self._submit,
+                client=self.client,
+            )
+            self._workflows[name] = handler
+            return handler
+
+        return register if function is None else register(function)
+
+    @property
+    def workflows(self) -> Mapping[str, WorkflowHandler[Any]]:
+        return MappingProxyType(self._workflows)
+
     @property
     def handlers(self) -> Mapping[str, Handler[..., Any]]:
         return MappingProxyType(self._handlers)
 
     def schedules(self) -> list[dict[str, Any]]:
         """The bodies of the jobs that recur by the handlers' own schedules; their keys make them upserts."""
-        bodies = (handler.recurring_body() for handler in self._handlers.values())
+        bodies = [handler.recurring_body() for handler in self._handlers.values()]
+        bodies += [workflow.recurring_body() for workflow in self._workflows.values()]
         return [body for body in bodies if body is not None]
 
     def transaction(self, connection: Any, *, tenant: str = "default") -> AbstractAsyncContextManager[None]:

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
 from urllib.parse import quote
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from ondot.sdk.requests import Json, Requests, body_of, plain
 
@@ -112,6 +112,54 @@ class Client(Requests):
 
     async def preview(self, body: Mapping[str, Any]) -> Json:
         return await self._call("POST", "/v1/schedules/preview", body=body)
+
+    # Runs of workflows.
+
+    async def list_runs(self, job_id: Id | None = None, **filters: Any) -> Json:
+        path = "/v1/runs" if job_id is None else f"/v1/workflows/{_segment(job_id)}/runs"
+        return await self._call("GET", path, query=filters)
+
+    async def get_run(self, id_: Id) -> Json:
+        """A run with the states, results and times of its steps."""
+        return await self._call("GET", f"/v1/runs/{_segment(id_)}")
+
+    async def list_steps(self, id_: Id, **filters: Any) -> Json:
+        return await self._call("GET", f"/v1/runs/{_segment(id_)}/steps", query=filters)
+
+    async def get_step(self, id_: Id, step: str) -> Json:
+        return await self._call("GET", f"/v1/runs/{_segment(id_)}/steps/{_segment(step)}")
+
+    async def change_run(
+        self,
+        id_: Id,
+        action: Literal["retry", "rerun", "skip", "result", "give-up", "pause", "resume", "cancel"],
+        fields: Mapping[str, Any] | None = None,
+        idempotency_key: str | None = None,
+        reason: str | None = None,
+    ) -> Json:
+        """Repair or control a run; `fields` as the route takes them, such as `{"from": ["load"]}`."""
+        path = f"/v1/runs/{_segment(id_)}/{action}"
+        return await self._make(path, dict(fields or {}), idempotency_key, {"reason": reason})
+
+    # Events.
+
+    async def send_event(self, event: Mapping[str, Any]) -> Json:
+        """Send a CloudEvent. `id` and `specversion` are added if they are missing; the same event may be sent again."""
+        whole = {"specversion": "1.0", "id": str(uuid4()), **event}
+        kind = {"content-type": "application/cloudevents+json"}
+        return await self._call("POST", "/v1/events", body=whole, headers=kind)
+
+    async def send_events(self, events: Sequence[Mapping[str, Any]]) -> Json:
+        """Send up to 1,000 events, all or none."""
+        whole = [{"specversion": "1.0", "id": str(uuid4()), **event} for event in events]
+        kind = {"content-type": "application/cloudevents-batch+json"}
+        return await self._call("POST", "/v1/events", body=whole, headers=kind)
+
+    async def list_events(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/events", query=filters)
+
+    async def get_event(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/events/{_segment(id_)}")
 
     # Executions.
 

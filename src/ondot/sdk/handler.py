@@ -4,6 +4,7 @@
     await daily_report.enqueue(region="eu")        a worker runs it now
     await daily_report.enqueue_many([{…}, {…}])    a worker runs it once for each of these
     await daily_report.schedule(at=…, region="eu") a worker runs it once, at that instant
+    await daily_report.enqueue(after=[job])        a worker runs it once that job has succeeded
 
 Arguments are sent as JSON, by name. They are checked against the signature before a request is sent, and again by the
 worker, which may run another version of the code. A key among the options may name arguments, `"region:{region}"`; it
@@ -15,6 +16,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Generic, ParamSpec, TypeVar
+from uuid import UUID
 
 import msgspec
 
@@ -95,8 +97,13 @@ class Handler(Generic[P, R]):
         return f"<Handler {self.name}>"
 
     async def enqueue(self, **arguments: Any) -> Answer:
-        """Have a worker run it once, now. Returns the job that was created."""
-        return await self._create(self.body(arguments))
+        """Have a worker run it once, now. Returns the job that was created.
+
+        `after`: jobs that must have succeeded before, as the answers that created them, their ids or their keys; unless
+        the function has an argument of that name.
+        """
+        parents = self._take_parents(arguments)
+        return await self._create(self.body(arguments) | parents)
 
     async def enqueue_many(self, many: Iterable[Mapping[str, Any]]) -> list[Answer]:
         """Have a worker run it once for each of these arguments, now. Returns the jobs that were created, in order.
@@ -115,8 +122,9 @@ class Handler(Generic[P, R]):
         """Have a worker run it once: at an instant, or after a delay. Returns the job that was created."""
         if (at is None) == (in_ is None):
             raise TypeError("schedule takes one of `at` (an aware datetime) and `in_` (a timedelta, or seconds).")
-        when = {"in": seconds_of("in_", in_)} if at is None else {"at": _instant(at)}
-        body = self.body(arguments)
+        when = {"in": seconds_of("in_", in_)} if at is None else {"at": instant_text(at)}
+        parents = self._take_parents(arguments)
+        body = self.body(arguments) | parents
         if "debounce" in body:
             raise TypeError(f"{self.name}: `debounce` decides when the job runs; use enqueue instead of schedule.")
         return await self._create(body | {"schedule": when})
@@ -170,6 +178,24 @@ class Handler(Generic[P, R]):
     def _fits(self, arguments: Mapping[str, Any]) -> bool:
         """Whether they fit for certain. Quicker than binding the signature, which takes as long as a short function."""
         return self._needed <= arguments.keys() <= self._named
+
+    @property
+    def parameters(self) -> list[str]:
+        """The names of its arguments, without the context."""
+        return [parameter.name for parameter in self._own_parameters() if parameter.kind in _NAMED]
+
+    def _take_parents(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """The jobs that it comes after, taken out of the arguments."""
+        if "after" not in arguments or "after" in self._named:
+            return {}
+        after = arguments.pop("after")
+        parents = after if isinstance(after, list | tuple) else [after]
+        ids = [
+            parent.get("id") if isinstance(parent, Mapping) else getattr(parent, "job_id", parent) for parent in parents
+        ]
+        if wrong := [parent for parent, id_ in zip(parents, ids, strict=True) if not isinstance(id_, str | UUID)]:
+            raise TypeError(f"{self.name}: `after` takes jobs: answers of enqueue, ids or keys, got {wrong[0]!r:.60}.")
+        return {"depends_on": [str(id_) for id_ in ids]}
 
     async def _create(self, body: dict[str, Any]) -> Answer:
         if self._submit is None:
@@ -225,7 +251,7 @@ class Handler(Generic[P, R]):
             raise TypeError(f"{self.name}: cannot fill `{option}`: {error}") from None
 
 
-def _instant(at: object) -> str:
+def instant_text(at: object) -> str:
     """The instant as it is written in a body."""
     if isinstance(at, str):
         try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from string import Formatter
-from typing import Any, Final, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 import msgspec
 
@@ -60,6 +60,13 @@ class JobOptions(TypedDict, total=False):
     throttle: Mapping[str, Any] | None
     secrets: Sequence[str] | None
     """The names of the secrets that the function reads by `ctx.secret`."""
+
+
+class WorkflowOptions(JobOptions, total=False):
+    """The options of `@app.workflow`."""
+
+    on_failure: Literal["block", "fail"] | None
+    blocked_for: Duration | None
 
 
 OF_THE_HANDLER: Final = ("name", "secrets")

@@ -102,7 +102,7 @@ class Requests:
         path: str,
         *,
         query: Mapping[str, Any] | None = None,
-        body: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | list[dict[str, Any]] | None = None,
         headers: Mapping[str, str] | None = None,
         longer_s: float = 0,
     ) -> "httpx2.Response":

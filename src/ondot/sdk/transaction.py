@@ -143,7 +143,7 @@ def spec_of(body: Mapping[str, Any]) -> JobSpec:
     """
     from ondot.document.parse import new_job_spec  # here: a program without transactions need not load pydantic
 
-    for option in ENQUEUED_ONLY:
+    for option in (*ENQUEUED_ONLY, "depends_on"):
         if option in body:
             message = (
                 f"A job with `{option}` cannot be enqueued in a transaction. Enqueue it outside the block of "
