@@ -45,6 +45,10 @@ async def create(api: Caller) -> Request:
     return "/v1/jobs", RECURS
 
 
+async def create_workflow(api: Caller) -> Request:
+    return "/v1/workflows", {"name": "nightly", "cron": "0 2 * * *", "steps": {"a": {"function": "f"}}}
+
+
 async def create_batch(api: Caller) -> Request:
     return "/v1/jobs/batch", {"jobs": [RECURS, RECURS]}
 
@@ -217,6 +221,7 @@ async def delete_hook(api: Caller) -> Request:
 CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/jobs": (create, "job.create"),
     "POST /v1/jobs/batch": (create_batch, "job.create"),
+    "POST /v1/workflows": (create_workflow, "job.create"),
     "PUT /v1/jobs/{id}": (replace_job, "job.update"),
     "PATCH /v1/jobs/{id}": (patch_job, "job.update"),
     "DELETE /v1/jobs/{id}": (delete_job, "job.delete"),

@@ -42,6 +42,9 @@ NEEDED: Final[dict[str, Right]] = {
     "POST /v1/jobs/{id}/backfills/{backfill_id}/cancel": RUN,
     "GET /v1/jobs/{id}/next": READ,
     "GET /v1/jobs/{id}/explain": READ,
+    "POST /v1/workflows": WRITE,
+    "GET /v1/workflows": READ,
+    "GET /v1/workflows/{id}": READ,
     "GET /v1/skipped-fires": READ,
     "POST /v1/schedules/preview": READ,
     "GET /v1/executions": READ,
@@ -101,7 +104,15 @@ NEEDED: Final[dict[str, Right]] = {
     "POST /v1/tenants/{name}/suspend": Right.TENANTS_MANAGE,
     "POST /v1/tenants/{name}/resume": Right.TENANTS_MANAGE,
 }
-BY_POOL: Final = ("/v1/jobs", "/v1/executions", "/v1/keys", "/v1/schedules", "/v1/pools", "/v1/dead-letters/{")
+BY_POOL: Final = (
+    "/v1/jobs",
+    "/v1/workflows",
+    "/v1/executions",
+    "/v1/keys",
+    "/v1/schedules",
+    "/v1/pools",
+    "/v1/dead-letters/{",
+)
 """Routes that answer a key that is limited to pools; the others concern the whole tenant."""
 OF_THE_WHOLE: Final = {"PATCH /v1/pools/{name}"}
 

@@ -8,7 +8,16 @@ import pytest
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.job import JobSpec, decode_spec, encode_spec, is_same_spec, keep_hidden
-from ondot.model.secret import Destinations, Hidden, fill_in, find_references, is_host, is_secret_name, read_reference
+from ondot.model.secret import (
+    Destinations,
+    Hidden,
+    fill_in,
+    fill_in_written,
+    find_references,
+    is_host,
+    is_secret_name,
+    read_reference,
+)
 from ondot.model.target import HttpTarget
 from ondot.model.urls import host_of
 from tests.proves import proves
@@ -148,3 +157,15 @@ def test_an_unchanged_header_does_not_follow_to_another_origin(url: str) -> None
         keep_hidden(http(url, authorization=Hidden()), stored)
     with pytest.raises(InvalidBody, match="no value is stored"):
         keep_hidden(http(cookie=Hidden()), stored)
+
+
+@proves("T5")
+def test_of_a_payload_made_of_a_template_only_references_of_the_template_are_filled_in() -> None:
+    reference = {"$secret": "stripe"}
+    template = {"key": reference, "list": [reference, {"$from": "a.result"}], "data": {"$from": "a.result"}}
+    brought = {"key": reference, "list": [reference, reference], "data": {"key": reference, "$secret": "stripe"}}
+    filled = fill_in_written(template, brought, str.upper)
+    assert filled == {"key": "STRIPE", "list": ["STRIPE", reference], "data": {"key": reference, "$secret": "stripe"}}
+    assert fill_in_written(template, {"key": {"$secret": "other"}}, str.upper) == {"key": {"$secret": "other"}}
+    assert fill_in_written(template, {"key": "mine", "list": [1]}, str.upper) == {"key": "mine", "list": [1]}
+    assert fill_in_written({}, reference, str.upper) == reference

@@ -34,6 +34,13 @@ async def body_of(request: Request) -> object:
     return await _decode(request, raw) if raw else read_json(raw, max_bytes=0)
 
 
+async def large_body_of(request: Request) -> object:
+    """The body as JSON, which may be as large as a batch."""
+    intake = services_of(request).intake
+    raw = await _raw(request, intake.max_batch_bytes)
+    return await intake.parse(partial(read_json, raw, max_bytes=intake.max_batch_bytes), is_slow=len(raw) > LARGE)
+
+
 async def batch_of(request: Request) -> object:
     """The body of a batch; its jobs are not decoded yet."""
     intake = services_of(request).intake

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from ondot.document.render import JobOut
+from ondot.document.render import JobOut, WorkflowRow
 from ondot.model.execution import Origin, Outcome, PriorityClass, State
 from ondot.model.job import JobState
 from ondot.model.schedule import Preview, Remark
@@ -174,6 +174,10 @@ class LogList(BaseModel):
 
 
 class JobList(Page[JobOut]):
+    pass
+
+
+class WorkflowList(Page[WorkflowRow]):
     pass
 
 

@@ -43,6 +43,7 @@ from ondot.api.routes import (
     usage,
     users,
     webhooks,
+    workflows,
 )
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
@@ -53,6 +54,7 @@ from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
+from ondot.document.workflow import WorkflowJobBody
 from ondot.model.access import Right
 from ondot.model.errors import (
     InvalidParameters,
@@ -75,6 +77,7 @@ LONGEST_PATH = 200
 PARTS = (
     create,
     jobs,
+    workflows,
     backfills,
     skipped,
     schedules,
@@ -95,6 +98,7 @@ PARTS = (
 """In the order of the reference."""
 BODIES = (
     JobBody,
+    WorkflowJobBody,
     BackfillBody,
     PreviewBody,
     ResumeBody,

@@ -4,6 +4,7 @@
     migrate · doctor · key · user        maintain an installation                 migrate.py, doctor.py, key.py, user.py
     tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
+    workflow                             the same                                 workflow.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     cron · version                       need no server                           cron.py
@@ -18,7 +19,22 @@ from typing import Annotated
 import typer
 
 from ondot import __version__
-from ondot.cli import audit, cron, dead_letter, execution, hook, job, key, migrate, pool, secret, tenant, user, webhook
+from ondot.cli import (
+    audit,
+    cron,
+    dead_letter,
+    execution,
+    hook,
+    job,
+    key,
+    migrate,
+    pool,
+    secret,
+    tenant,
+    user,
+    webhook,
+    workflow,
+)
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
@@ -72,6 +88,7 @@ app.command("api", rich_help_panel=RUN)(api)
 app.command("scheduler", rich_help_panel=RUN)(scheduler)
 app.command("worker", rich_help_panel=RUN)(worker)
 app.add_typer(job.app, name="job", rich_help_panel=USE)
+app.add_typer(workflow.app, name="workflow", rich_help_panel=USE)
 app.add_typer(execution.app, name="execution", rich_help_panel=USE)
 app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
 app.command("fleet", rich_help_panel=USE)(fleet)

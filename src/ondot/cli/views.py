@@ -157,6 +157,8 @@ def target_in_words(target: Json) -> str:
             import shlex
 
             return shlex.join(command)
+        case {"workflow": {"steps": steps}}:
+            return f"workflow of {len(steps):,} step{'' if len(steps) == 1 else 's'}"
     return compact(target) or ""
 
 

@@ -41,7 +41,7 @@ _DEFAULT_RETRY: Final = RetryBody()
 def _add_short_forms(schema: dict[str, Any]) -> None:
     """Adds the short forms to the OpenAPI document, so that tools accept them."""
     for short, long in (*SHORT.items(), *OTHER_SHORT.items()):
-        schema["properties"][short] = {"description": f"Short for `{'.'.join(long)}`."}
+        schema["properties"].setdefault(short, {"description": f"Short for `{'.'.join(long)}`."})
 
 
 class JobBody(Body):

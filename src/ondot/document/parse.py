@@ -92,6 +92,14 @@ def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
     return job_spec(raw, now, pointer=pointer)
 
 
+def new_workflow_spec(raw: object, now: datetime) -> JobSpec:
+    """The spec of a new job that is a workflow; raises as `job_spec` does."""
+    spec = new_job_spec(raw, now)
+    if not isinstance(spec.target, WorkflowTarget):
+        raise not_a("/steps", "A workflow has `steps`; for a job that makes one call use `POST /v1/jobs`.")
+    return spec
+
+
 @lru_cache(maxsize=4096)
 def _recall(text: bytes) -> JobSpec | None:
     """The spec of this body; None if it has faults, which need a pointer, or a schedule, which needs the time."""

@@ -27,6 +27,7 @@ from ondot.model.retry import Backoff, Retry
 from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
+from ondot.model.workflow.spec import WorkflowTarget
 
 
 class DstOut(TypedDict):
@@ -157,6 +158,22 @@ class JobOut(TypedDict):
     ]
 
 
+class WorkflowRow(TypedDict):
+    """A workflow in a list."""
+
+    id: UUID
+    name: str
+    key: str | None
+    state: JobState
+    state_reason: str | None
+    version: int
+    steps: Annotated[int, Field(description="How many steps it has.")]
+    schedule_in_words: str
+    next_fire_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+
 SPEC_FIELDS: Final = JobOut.__annotations__.keys() - {
     "id", "state", "state_reason", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at",
     "warnings",
@@ -207,6 +224,24 @@ def render_job(job: StoredJob, updated_at: datetime, *, as_text: bool = False) -
         why = "stored in plain, because this installation had no master key"
         rendered["warnings"] = [f"{', '.join(names)}: {why}. Set ONDOT_SECRET_KEY, and send the job again."]
     return cast("JobOut", rendered)
+
+
+def render_workflow_row(job: StoredJob, updated_at: datetime) -> WorkflowRow:
+    """A job that is a workflow, without its steps."""
+    assert isinstance(job.spec.target, WorkflowTarget)
+    return {
+        "id": job.id,
+        "name": job.spec.name,
+        "key": job.spec.key,
+        "state": job.state,
+        "state_reason": job.state_reason,
+        "version": job.version,
+        "steps": len(job.spec.target.steps),
+        "schedule_in_words": _render_when(job.spec.schedule)[0],
+        "next_fire_at": job.next_fire_at,
+        "created_at": job.created_at,
+        "updated_at": updated_at,
+    }
 
 
 def render_spec(spec: JobSpec) -> Json:

@@ -173,6 +173,15 @@ class StepBody(Body):
     labels: Labels = Field(
         default_factory=dict, description="Labels beside those of the workflow.", examples=[{"team": "bi"}]
     )
+    concurrency: AtOnce | None = Field(
+        default=None, description="How many of its executions may run at once, over all runs.", examples=[5]
+    )
+    rate: RateOrNone = Field(
+        default=None,
+        description=f"How often it may start, over all runs, {RATE}.",
+        examples=["10/1m"],
+        json_schema_extra=or_text("10/1m"),
+    )
     concurrency_key: PlainText | None = Field(
         default=None,
         description="Limits all executions with this key together: to one at a time, unless `key_concurrency` or "

@@ -7,13 +7,14 @@ looked for once all steps can be read; they are a 400 of their own.
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Raw
 from pydantic import Field, ValidationError
 
 from ondot.document.attempt import RetryBody, target_of
+from ondot.document.body import JobBody
 from ondot.document.errors import MAX_FAULTS, Written, describe_value, faults_of, unknown_field
 from ondot.document.fields import Body
 from ondot.document.reading import Form, Reading, encode_payload_text
@@ -50,27 +51,46 @@ _LIMITS: Final = Limits()
 _AT: Final = ("target", "workflow")
 _ENCODER: Final = msgspec.json.Encoder()
 _OF_ATTEMPTS: Final = (
-    "retry", "timeout", "pool", "priority", "concurrency_key", "key_concurrency", "key_rate", "order_key",
+    "retry", "timeout", "pool", "priority",
+    "concurrency", "rate", "concurrency_key", "key_concurrency", "key_rate", "order_key",
 )  # fmt: skip
 _OF_VALUES: Final = ("payload", "map")
-_PARTS_IN_CONDITIONS: Final = frozenset({"result", "state", "count", "items"})
+_PARTS_IN_CONDITIONS: Final = frozenset({"result", "count"})
 _EVENT_FIELDS: Final = ("type", "source", "filter")
 
 _Fault = tuple[Path, str]
+
+
+OnFailureOf = Annotated[
+    OnFailure,
+    Field(
+        description="What an unhandled failure does: the run waits for a person, or ends FAILED at once.",
+        examples=["fail"],
+    ),
+]
+BlockedFor = Annotated[
+    Waiting,
+    Field(description="How long a BLOCKED run waits for a person before it ends FAILED.", examples=["7d"]),
+]
 
 
 class WorkflowBody(Body):
     """What a workflow has beside its steps."""
 
     steps: Any
-    on_failure: OnFailure = Field(
-        default="block",
-        description="What an unhandled failure does: the run waits for a person, or ends FAILED at once.",
-        examples=["fail"],
+    on_failure: OnFailureOf = "block"
+    blocked_for: BlockedFor = BLOCKED_FOR_S
+
+
+class WorkflowJobBody(JobBody):
+    """A job that is a workflow, by its steps."""
+
+    steps: dict[str, StepBody] = Field(
+        description=f"The steps by name, up to {MAX_STEPS:,}. Each takes the short forms of a job.",
+        examples=[{"list": {"function": "list_files"}}],
     )
-    blocked_for: Waiting = Field(
-        default=BLOCKED_FOR_S, description="How long a BLOCKED run waits for a person.", examples=["7d"]
-    )
+    on_failure: OnFailureOf = "block"
+    blocked_for: BlockedFor = BLOCKED_FOR_S
 
 
 def read_workflow(reading: Reading[Form]) -> WorkflowTarget | None:
@@ -121,11 +141,9 @@ def _read_step(reading: Reading[Form], name: str, step: object) -> StepSpec | No
             (*at, "schedule", *kinds[:1]), "A step has no schedule of its own; give it to the workflow, or use `wait`."
         )
         return None
-    for field in ("overlap", "concurrency", "rate"):
-        if step.get(field) is not None:
-            instead = "for a step use `concurrency_key` with `key_concurrency` or `key_rate`, or `map.concurrency`"
-            reading.reject((*at, field), f"`{field}` limits the runs of a workflow: {instead}.")
-            return None
+    if step.get("overlap") is not None:
+        reading.reject((*at, "overlap"), "`overlap` is about runs; give it to the workflow, or use `concurrency` here.")
+        return None
     body = _validate(reading, StepBody, step, at)
     if body is None:
         return None
@@ -288,7 +306,7 @@ def _find_faults_of_condition(
                 advice = '{"steps": {"list": {"result": {"total": [{"numeric": [">", 0]}]}}}}'
                 yield (
                     at,
-                    f"`if` looks at `{'.'.join(path)}`: name a step and its result, state or count, such as {advice}.",
+                    f"`if` looks at `{'.'.join(path)}`: name a step and its result or count, such as {advice}.",
                 )
             case _:
                 yield at, f"`if` looks at `payload` and `steps` only, got `{'.'.join(path)}`."
@@ -302,8 +320,6 @@ def _step_of(body: StepBody, reading: Reading[Form], at: Path) -> StepSpec:
         Limits,
         body,
         overlap=_LIMITS.overlap,
-        concurrency=None,
-        rate=None,
         key=body.concurrency_key,
         key_concurrency=key_concurrency,
     )

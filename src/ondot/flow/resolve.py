@@ -1,9 +1,9 @@
 """⑤b The secrets of one attempt (T5): read at the attempt, checked against its target, and filled in.
 
-A replay or a retry gets the value of that moment. A reference in a payload that a run, a replay or an event brought is
-plain data: only the payload of the spec is filled in. A missing secret, or one that may not go to this target, fails
-the execution without retries. A worker without the master key fails the attempt, which is retried: another worker may
-have the key.
+A replay or a retry gets the value of that moment. A reference in a payload that a run, a replay, an event or the result
+of a step brought is plain data: only references that the spec has are filled in. A missing secret, or one that may not
+go to this target, fails the execution without retries. A worker without the master key fails the attempt, which is
+retried: another worker may have the key.
 """
 
 from collections.abc import Collection
@@ -21,7 +21,7 @@ from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Failed, NotBegun
 from ondot.model.scrub import SecretValues
-from ondot.model.secret import Hidden, fill_in, may_refer
+from ondot.model.secret import Hidden, fill_in, fill_in_written, may_refer
 from ondot.model.target import HttpTarget
 from ondot.store.secrets import find_secrets
 
@@ -68,8 +68,12 @@ async def _resolve(vault: Vault, assignment: Assignment, spec: JobSpec, names: C
                 hidden += [value, value.partition(" ")[2]]
         target = structs.replace(target, headers=headers)
     payload = assignment.payload
-    if values and not assignment.leased.own_payload and may_refer(payload):
-        payload = _ENCODER.encode(fill_in(msgspec.json.decode(payload), values.__getitem__))
+    if values and may_refer(payload):
+        if not assignment.leased.own_payload:
+            payload = _ENCODER.encode(fill_in(msgspec.json.decode(payload), values.__getitem__))
+        elif assignment.step is not None and may_refer(template := bytes(spec.payload)):
+            decoded = msgspec.json.decode(template), msgspec.json.decode(payload)
+            payload = _ENCODER.encode(fill_in_written(*decoded, values.__getitem__))
     filled = structs.replace(assignment, spec=structs.replace(spec, target=target), payload=payload)
     return Resolved(filled, SecretValues(values, hidden))
 

@@ -127,6 +127,21 @@ def fill_in(value: object, value_of: Callable[[str], str]) -> object:
     return value
 
 
+def fill_in_written(template: object, value: object, value_of: Callable[[str], str]) -> object:
+    """The same for a payload that was made of a template: references are filled in only where the template has the
+    same one. Others are data, which a result or a run brought."""
+    if isinstance(template, dict) and isinstance(value, dict):
+        if REFERENCE in template:
+            return fill_in(value, value_of) if template == value else value
+        return {
+            key: fill_in_written(template[key], item, value_of) if key in template else item
+            for key, item in value.items()
+        }
+    if isinstance(template, list) and isinstance(value, list) and len(template) == len(value):
+        return [fill_in_written(part, item, value_of) for part, item in zip(template, value, strict=True)]
+    return value
+
+
 def _escaped(segment: str) -> str:
     return segment.replace("~", "~0").replace("/", "~1")
 

@@ -113,6 +113,18 @@ class Client(Requests):
     async def preview(self, body: Mapping[str, Any]) -> Json:
         return await self._call("POST", "/v1/schedules/preview", body=body)
 
+    # Workflows.
+
+    async def create_workflow(self, body: Mapping[str, Any], idempotency_key: str | None = None) -> Json:
+        """A job with `steps`."""
+        return await self._make("/v1/workflows", body, idempotency_key)
+
+    async def list_workflows(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/workflows", query=filters)
+
+    async def get_workflow(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/workflows/{_segment(id_)}")
+
     # Runs of workflows.
 
     async def list_runs(self, job_id: Id | None = None, **filters: Any) -> Json:

@@ -245,12 +245,23 @@ async def list_jobs(
     labels: dict[str, str] | None = None,
     pool_nos: Collection[PoolNo] | None = None,
     part: str | None = None,
+    only_workflows: bool = False,
 ) -> list[JobRow]:
     with_labels = _json(labels) if labels else None
 
     async def read(from_id: UUID, to_id: UUID, most: int) -> list[Record]:
         return await connection.fetch(
-            _SQL["list_jobs"].text, tenant_no, from_id, most, state, name, with_labels, pool_nos, part, to_id
+            _SQL["list_jobs"].text,
+            tenant_no,
+            from_id,
+            most,
+            state,
+            name,
+            with_labels,
+            pool_nos,
+            part,
+            to_id,
+            only_workflows,
         )
 
     rows = await newest_first(connection, read, limit=limit, before=before)

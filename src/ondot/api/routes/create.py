@@ -51,16 +51,14 @@ router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
 )
 async def create_job(request: Request, _key: Key = None) -> Response:
     """Create a job: one-time, delayed, cron or interval; without a schedule it runs now."""
-    services, caller = services_of(request), await _creator(request)
+    services, caller = services_of(request), await creator_of(request)
     body = await body_of(request)
 
     async def create(moment: Moment) -> str:
         spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
-        return await _submit(request, services, caller, [spec], moment, created_job_text, idempotency_of(request))
+        return await submit_specs(request, services, caller, [spec], moment, created_job_text, idempotency_of(request))
 
-    text = await services.database.by_clock(create)
-    # From the text of the response: for a repeated Idempotency-Key it is the text of the first response.
-    return _json_201(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
+    return created_one(await services.database.by_clock(create))
 
 
 @router.post(
@@ -73,7 +71,7 @@ async def create_job(request: Request, _key: Key = None) -> Response:
 )
 async def create_jobs(request: Request, _key: Key = None) -> Response:
     """Create up to 10,000 jobs in one transaction, all or none; the response lists them in the same order."""
-    services, caller = services_of(request), await _creator(request)
+    services, caller = services_of(request), await creator_of(request)
     body = await batch_of(request)
 
     async def create(moment: Moment) -> str:
@@ -81,12 +79,12 @@ async def create_jobs(request: Request, _key: Key = None) -> Response:
             request,
             lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request)),
         )
-        return await _submit(request, services, caller, specs, moment, created_batch_text, idempotency)
+        return await submit_specs(request, services, caller, specs, moment, created_batch_text, idempotency)
 
-    return _json_201(await services.database.by_clock(create))
+    return created(await services.database.by_clock(create))
 
 
-async def _creator(request: Request) -> Caller:
+async def creator_of(request: Request) -> Caller:
     """A caller that may create jobs. Here too, because the fast path resolves no dependencies."""
     caller = await caller_of(request)
     caller.require(Right.JOBS_WRITE)
@@ -94,7 +92,7 @@ async def _creator(request: Request) -> Caller:
     return caller
 
 
-async def _submit(
+async def submit_specs(
     request: Request,
     services: Services,
     caller: Caller,
@@ -155,5 +153,10 @@ async def _is_repeated(services: Services, caller: Caller, idempotency: Idempote
         return await has_key(connection, caller.tenant_no, idempotency.key)
 
 
-def _json_201(text: str, headers: dict[str, str] | None = None) -> Response:
+def created_one(text: str) -> Response:
+    # From the text of the response: for a repeated Idempotency-Key it is the text of the first response.
+    return created(text, {"ETag": f'"{msgspec.json.decode(text, type=_Versioned).version}"'})
+
+
+def created(text: str, headers: dict[str, str] | None = None) -> Response:
     return Response(text, status_code=201, headers=headers, media_type="application/json")
