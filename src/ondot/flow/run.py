@@ -23,14 +23,17 @@ from ondot.flow.lease import Assignment
 from ondot.flow.output import Outputs
 from ondot.flow.resolve import Resolved, resolve_secrets
 from ondot.flow.vault import Vault
+from ondot.flow.workflows.attempts import StepAttempt
 from ondot.model.completion import Completion, decide, expire, stop
 from ondot.model.errors import Unavailable
+from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded, timed_out
 from ondot.model.retry import Retry
 from ondot.model.scrub import Scrubber, SecretValues
 from ondot.model.target import FunctionTarget
 from ondot.model.workflow.spec import WorkflowTarget
+from ondot.model.workflow.step_results import StepResults
 from ondot.ports.target import Call, CallReport, Cancel, Interrupt, OpenTransaction, Target, Targets
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
@@ -43,8 +46,11 @@ INTERRUPTED = Interrupted("The worker stopped before the attempt ended, its grac
 GONE = JobSpec(name="", target=FunctionTarget(name=""), retry=Retry(max_retries=0))
 
 BEGIN_AGAIN_S = 0.5
+RESULT_BYTES = 16 * 1024 * 1024
+"""Of an answer or of standard output, if another step may read it: a list of 100,000 items fits."""
 
 BeginRun = Callable[[Leased, Completion | None], Awaitable[Completion | bool]]
+ReadResults = Callable[[StepAttempt, TenantNo], Awaitable[StepResults]]
 MakeCall = Callable[[Assignment, JobSpec], Call]
 MayStart = Callable[[], str | None]
 """Why no call may start now (the worker is stopping, or may have been declared lost), or None."""
@@ -65,12 +71,13 @@ class Runner:
         outputs: Outputs | None = None,
         vault: Vault | None = None,
         begin_run: BeginRun | None = None,
+        read_results: ReadResults | None = None,
         may_start: MayStart = lambda: None,
         on_free: Callable[[], None] = lambda: None,
         on_fault: Callable[[], None] = lambda: None,
     ) -> None:
-        """`begin_run`: see `flow.workflows.begin`. `on_free`: called when a slot becomes free. `on_fault`: called when
-        a fault of ours lost an outcome."""
+        """`begin_run`: see `flow.workflows.begin`. `read_results`: see `flow.workflows.results`. `on_free`: called when a
+        slot becomes free. `on_fault`: called when a fault of ours lost an outcome."""
         self._targets = targets
         self._notes = notes
         self._transactor = transactor
@@ -78,6 +85,7 @@ class Runner:
         self._outputs = outputs
         self._vault = vault
         self._begin_run = begin_run
+        self._read_results = read_results
         self.may_start = may_start
         self._on_fault = on_fault
         self._loop = asyncio.get_running_loop()
@@ -92,7 +100,10 @@ class Runner:
         if isinstance(resolved, Completion):
             return await self._keep_output(assignment.leased, resolved)
         assignment, secrets = resolved
-        build_call = partial(self._build_call, checkpoint=checkpoint, secrets=secrets)
+        results = await self._read_results_above(assignment)
+        if isinstance(results, Completion):
+            return await self._keep_output(assignment.leased, results)
+        build_call = partial(self._build_call, checkpoint=checkpoint, secrets=secrets, results=results)
         completion = await run_attempt(assignment, self._targets, build_call, self.may_start, secrets)
         return await self._keep_output(assignment.leased, completion)
 
@@ -156,18 +167,43 @@ class Runner:
             return report.assignment, report.secrets
         return decide(assignment.leased, spec, report, random)
 
+    async def _read_results_above(self, assignment: Assignment) -> StepResults | Completion | None:
+        """The results of the steps above, if the function may ask for them; or the outcome, if they cannot be read."""
+        spec, step = assignment.spec, assignment.step
+        if spec is None or step is None or self._read_results is None:
+            return None
+        target = self._targets.get(type(spec.target))
+        if target is None or not target.reads_results(spec.target):
+            return None
+        report = NotBegun("The worker is stopping.")
+        try:
+            return await self._read_results(step, assignment.leased.tenant_no)
+        except Unavailable as error:
+            report = NotBegun(f"The results of the steps above cannot be read: {error.message}")
+        except asyncio.CancelledError:
+            pass
+        return decide(assignment.leased, spec, report, random)
+
     def _build_call(
         self,
         assignment: Assignment,
         spec: JobSpec,
         checkpoint: str | None = None,
         secrets: SecretValues | None = None,
+        results: StepResults | None = None,
     ) -> Call:
         leased = assignment.leased
         cancel = self.cancels[leased.id, leased.attempt_no] = Cancel(spec.cancel_grace_s)
         transaction = self._transactor.opener(assignment, spec)
         return build_call(
-            assignment, spec, self._notes, cancel, checkpoint=checkpoint, transaction=transaction, secrets=secrets
+            assignment,
+            spec,
+            self._notes,
+            cancel,
+            checkpoint=checkpoint,
+            transaction=transaction,
+            secrets=secrets,
+            results=results,
         )
 
     async def _keep_output(self, leased: Leased, completion: Completion) -> Completion:
@@ -304,7 +340,9 @@ def direct_target(assignment: Assignment, targets: Targets) -> Target[Any] | Non
     if spec is None or assignment.leased.attempt_no > 1 or spec.secrets is not None:
         return None
     target = targets.get(type(spec.target))
-    return target if target is not None and target.can_begin(spec.target) else None
+    if target is None or not target.can_begin(spec.target):
+        return None
+    return None if assignment.step is not None and target.reads_results(spec.target) else target
 
 
 def refuse(assignment: Assignment, spec: JobSpec, may_start: MayStart = lambda: None) -> Completion | None:
@@ -327,6 +365,7 @@ def build_call(
     checkpoint: str | None = None,
     transaction: OpenTransaction | None = None,
     secrets: SecretValues | None = None,
+    results: StepResults | None = None,
 ) -> Call:
     """Everything that the target may know; its lines and progress go to `notes`, without secrets."""
     leased, step = assignment.leased, assignment.step
@@ -353,6 +392,8 @@ def build_call(
         run_id=None if step is None else step.run_id,
         step=None if step is None else step.step,
         item_no=None if step is None else step.item_no,
+        results=results,
+        result_bytes=RESULT_BYTES if step is not None and step.is_read else None,
     )
 
 

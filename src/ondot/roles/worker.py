@@ -29,6 +29,7 @@ from ondot.flow.served_tenants import ServedTenants, TenantNos
 from ondot.flow.vault import Vault
 from ondot.flow.workflows.advance import Advancer
 from ondot.flow.workflows.begin import begin
+from ondot.flow.workflows.results import read_for_attempt
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.liveness import BEATS_A_TIMEOUT
@@ -131,6 +132,7 @@ class Incarnation:
             outputs=None if objects is None else Outputs(objects, database, self._notes.say),
             vault=vault,
             begin_run=partial(begin, database, self._dispatcher, self._id, objects=objects),
+            read_results=partial(read_for_attempt, database, objects),
             may_start=self._may_start,
             on_free=slot_free.set,
             on_fault=self._unfit.set,

@@ -39,6 +39,9 @@ class Context:
         transaction: Callable[[Any], AbstractAsyncContextManager[Opened]] | None = None,
         secrets: SecretValues | None = None,
         results: StepResults | None = None,
+        run_id: UUID | None = None,
+        step: str | None = None,
+        item: int | None = None,
     ) -> None:
         self.execution_id: Final = execution_id
         """The same for all attempts: use it as idempotency key for calls to other systems."""
@@ -50,6 +53,12 @@ class Context:
         """The instant when it was due. Use it instead of now, so that a late run does the same work."""
         self.fencing_token: Final = fencing_token
         """Grows with every attempt of an execution. A system that remembers the largest can reject a stale attempt."""
+        self.run_id: Final = run_id
+        """The run of a workflow that it is a step of, or None."""
+        self.step: Final = step
+        """The name of that step, or None."""
+        self.item: Final = item
+        """Which item of a mapped step it is, from 0, or None."""
         self.results: Final = Results(results)
         """The results of the steps above this one, by name, if this attempt is a step of a workflow."""
         self._checkpoint: Any = None if checkpoint is None else msgspec.json.decode(checkpoint)

@@ -209,6 +209,12 @@ class Handler(Generic[P, R]):
         """Without the context, which the worker passes."""
         return list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
 
+    @property
+    def first_parameter(self) -> str | None:
+        """The first one that can be passed by name, without the context; None: it takes none."""
+        named = (p.name for p in self._own_parameters() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY})
+        return next(named, None)
+
     def _takes(self) -> str:
         parameters = self._own_parameters()
         return (

@@ -87,6 +87,11 @@ async def lock_run(connection: Connection, id_: ExecutionId, tenant_no: TenantNo
     return _run_row(await connection.fetchrow(_SQL["lock_run"].text, id_, tenant_no))
 
 
+async def read_run(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> RunRow | None:
+    """A run as it is at this moment; nothing is locked."""
+    return _run_row(await connection.fetchrow(_SQL["read_run"].text, id_, tenant_no))
+
+
 async def begin_run(
     connection: Connection, worker_id: WorkerId, id_: ExecutionId, attempt_no: int, *, is_resumed: bool
 ) -> Begun | None:

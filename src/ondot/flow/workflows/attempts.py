@@ -25,6 +25,8 @@ class StepAttempt(Struct, frozen=True):
     step: str
     item_no: int | None
     spec: JobSpec
+    is_read: bool = False
+    """Another step may read its result."""
 
 
 async def find_step_attempts(
@@ -42,6 +44,10 @@ async def find_step_attempts(
         if spec is None or not isinstance(spec.target, WorkflowTarget):
             continue
         job_id, step_no, item_no = steps[id_]
-        name = compile_graph(spec.target).names[step_no]
-        attempts[id_] = StepAttempt(job_id, ExecutionId(run_id), name, item_no, step_job_spec(spec, step_no))
+        graph = compile_graph(spec.target)
+        # A workflow with a key may be a step of another, which reads the results of its last steps.
+        is_read = bool(graph.children[step_no]) or spec.key is not None
+        attempts[id_] = StepAttempt(
+            job_id, ExecutionId(run_id), graph.names[step_no], item_no, step_job_spec(spec, step_no), is_read
+        )
     return attempts

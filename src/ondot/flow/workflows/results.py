@@ -5,6 +5,7 @@ run's row is locked (`NeedsObjects`). A result that was cut cannot be used: the 
 sentence.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
 from typing import Any, Final
@@ -14,21 +15,28 @@ from msgspec import Raw
 
 from ondot.document.rules import MAX_PAYLOAD_BYTES
 from ondot.flow.output import open_result
-from ondot.flow.workflows.run_pass import RunPass
+from ondot.flow.workflows.attempts import StepAttempt
+from ondot.flow.workflows.run_pass import RunPass, open_pass
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.target import HttpTarget, ShellTarget
+from ondot.model.workflow.graph import Graph
 from ondot.model.workflow.maps import PORTION
 from ondot.model.workflow.spec import StepSpec
 from ondot.model.workflow.states import StepState
+from ondot.model.workflow.step_results import StepResults
 from ondot.model.workflow.values import Reference, StepValue, Unresolved, find_references, may_refer
 from ondot.ports.objects import Objects
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
 from ondot.store.maps import MapRow, find_maps, list_items
+from ondot.store.runs import read_run
 from ondot.store.steps import StoredResult, find_results, find_results_of
 
 MAX_VALUES: Final = 64 * 1024 * 1024
 """The results that a step names have at most this many bytes, all items of maps included."""
+MAX_ABOVE: Final = 100
+"""Steps whose results `ctx.results` has, nearest first."""
+MAX_ABOVE_BYTES: Final = 16 * 1024 * 1024
 _OBJECT: Final = '{"$object":'
 _CUT: Final = '{"$cut":'
 
@@ -250,3 +258,59 @@ def _decode(step: StepSpec, name: str, text: str | None) -> Any:
     if isinstance(step.target, HttpTarget | ShellTarget) and isinstance(value, dict) and "cut" in value:
         raise Unresolved(f"The result of `{name}` was cut ({value['cut']}), and cannot be used.")
     return value
+
+
+async def read_for_attempt(
+    database: Database, objects: Objects | None, step: StepAttempt, tenant_no: TenantNo
+) -> StepResults:
+    """The results of the steps above a step, nearest first, as `ctx.results` has them."""
+    read: dict[ExecutionId, str] = {}
+    while True:
+        try:
+            async with database.connection() as connection:
+                run = await read_run(connection, tenant_no, step.run_id)
+                work = None if run is None else await open_pass(database, connection, run, read)
+                if work is None:
+                    return StepResults()
+                return await _results_above(work, step.step)
+        except NeedsObjects as needs:
+            read |= await read_objects(database, objects, needs)
+
+
+async def _results_above(work: RunPass, step: str) -> StepResults:
+    names = _nearest_above(work.graph, work.graph.numbers[step])
+    values = await read_values(work, dict.fromkeys(names[:MAX_ABOVE], True))
+    texts: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    left = MAX_ABOVE_BYTES
+    for name, value in values.items():
+        try:
+            text = msgspec.json.encode(value().result).decode()
+        except Unresolved as trouble:
+            refused[name] = str(trouble)
+            continue
+        if len(text) > left:
+            refused[name] = (
+                f"The result of `{name}` has {len(text):,} characters, and those of all steps above may have "
+                f"{MAX_ABOVE_BYTES:,}. Refer to the part that is needed in the payload of the step."
+            )
+            continue
+        left -= len(text)
+        texts[name] = text
+    for name in names[MAX_ABOVE:]:
+        refused[name] = (
+            f"The result of `{name}` is not read: only the nearest {MAX_ABOVE} steps above a step are. Refer to it in"
+            " the payload of the step."
+        )
+    return StepResults(texts, refused)
+
+
+def _nearest_above(graph: Graph, no: int) -> list[str]:
+    found = dict.fromkeys(graph.parents[no])
+    ahead = deque(found)
+    while ahead:
+        for parent in graph.parents[ahead.popleft()]:
+            if parent not in found:
+                found[parent] = None
+                ahead.append(parent)
+    return [graph.names[parent] for parent in found]

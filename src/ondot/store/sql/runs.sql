@@ -17,6 +17,12 @@ SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid FOR UPDATE SKIP LOCKED
 -- $1 id, $2 tenant_no (NULL: of any)
 SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid AND ($2::integer IS NULL OR tenant_no = $2) FOR UPDATE;
 
+-- name: read_run :one
+-- index: run_pkey
+-- As it is at this moment: nothing is locked.
+-- $1 id, $2 tenant_no
+SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid AND tenant_no = $2::integer;
+
 -- name: begin_run :one
 -- locks: the execution, then counts of the tenant        index: execution_pkey, gated_pkey, slot_pkey, tenant_running_pkey
 -- Fenced as a completion. The run goes on without its worker: the slot of its pool and its count go back, the slots of its

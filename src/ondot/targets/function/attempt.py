@@ -78,6 +78,9 @@ class Attempt:
             transaction=call.transaction,
             secrets=call.secrets,
             results=call.results,
+            run_id=call.run_id,
+            step=call.step,
+            item=call.item_no,
         )
 
     def begin(self) -> bool:

@@ -120,6 +120,9 @@ class Child(asyncio.Protocol):
             transaction=transaction,
             secrets=None if begin.secrets is None else SecretValues(begin.secrets),
             results=begin.results,
+            run_id=None if begin.run_id is None else ExecutionId(begin.run_id),
+            step=begin.step,
+            item_no=begin.item_no,
         )
         done = partial(Done, number)
         try:

@@ -99,6 +99,9 @@ class Child(asyncio.Protocol):
                 transaction=None if call.transaction is None else call.transaction.elsewhere,
                 secrets=None if call.secrets is None else call.secrets.pass_on(),
                 results=call.results,
+                run_id=call.run_id,
+                step=call.step,
+                item_no=call.item_no,
             )
         )
         if self.is_lost:

@@ -36,6 +36,9 @@ class Begin(Struct, frozen=True, tag="begin"):
     """What opens the attempt's transaction (`OpenTransaction.elsewhere`); None: there is none."""
     secrets: dict[str, str] | None = None
     results: StepResults | None = None
+    run_id: UUID | None = None
+    step: str | None = None
+    item_no: int | None = None
 
 
 class Ask(Struct, frozen=True, tag="cancel"):

@@ -131,7 +131,8 @@ class FunctionCaller(Target[FunctionTarget]):
         handler = self._handlers.get(spec.name)
         if handler is None:
             return self._report_unknown(spec.name)
-        arguments = _arguments(call.payload)
+        item = None if call.item_no is None else handler.first_parameter
+        arguments = _arguments(call.payload, item)
         if isinstance(arguments, Failed):
             return arguments
         attempt = Attempt(call, self.deadlines.loop)
@@ -298,15 +299,18 @@ class _Watched:
         self._call.cancel.unlisten(self._on_cancel)
 
 
-def _arguments(payload: bytes) -> dict[str, Any] | Failed:
+def _arguments(payload: bytes, item: str | None = None) -> dict[str, Any] | Failed:
+    """`item`: the parameter that gets the item of a mapped step, if that is no object."""
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return Failed(AttemptError("bad_arguments", one_line(f"The payload cannot be read: {error}")), retryable=False)
-    if value is None:
-        return {}
     if isinstance(value, dict):
         return value
+    if item is not None:
+        return {item: value}
+    if value is None:
+        return {}
     message = (
         "A function takes its arguments by name, so the payload must be an object, such as "
         f'{{"region": "eu"}}, or null, got {type(value).__name__}.'
