@@ -427,3 +427,15 @@ async def test_a_function_that_is_no_step_has_no_results() -> None:
         return len(ctx.results)
 
     assert result_of(await call(report)) == 0
+
+
+@proves("W7")
+async def test_an_item_that_is_no_object_is_the_first_argument() -> None:
+    def process(ctx: Context, file: Any, upper: bool = False) -> Any:
+        return [file, ctx.step, ctx.item]
+
+    assert result_of(await call(process, "a.txt", item_no=3, step="process")) == ["a.txt", "process", 3]
+    assert result_of(await call(process, None, item_no=0, step="process")) == [None, "process", 0]
+    assert result_of(await call(process, {"file": "b", "upper": True}, item_no=1)) == ["b", None, 1]
+    # Only of a mapped step: elsewhere arguments have names.
+    failure_of(await call(process, "a.txt"), "bad_arguments")

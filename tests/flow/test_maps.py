@@ -9,9 +9,12 @@ import pytest
 from msgspec import Raw
 
 from ondot.flow.lease import Assignment
-from ondot.model.ids import ExecutionId
+from ondot.flow.workflows.results import read_for_attempt
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import Report, Succeeded
+from ondot.model.target import HttpTarget
 from ondot.model.workflow.spec import MapSpec, StepSpec, Tolerate
+from ondot.model.workflow.step_results import Results
 from tests.flow.workflows import advance, run_state, start, step, step_of, step_states
 from tests.proves import proves
 from tests.world import Worker, World, failed
@@ -280,3 +283,59 @@ async def test_a_pause_stops_the_window_and_a_resume_goes_on(world: World) -> No
     await advance(world, run)
     assert await run_all(world, worker, run) == [{"process": 2}]
     assert await run_state(world, run) == "SUCCEEDED"
+
+
+@proves("W4", "W7")
+async def test_a_function_gets_the_results_of_all_steps_above_it(world: World) -> None:
+    worker = await world.worker()
+    steps = {
+        "list": step(),
+        "process": step("list", map=over({"$from": "list.result"}, tolerate=Tolerate(count=1))),
+        "report": step("process"),
+    }
+    run = await start(world, worker, steps)
+
+    def report(name: str, item: int | None, _payload: Any) -> Report | None:
+        if name == "list":
+            return result(["a", "b"])
+        return failed(retryable=False) if item == 0 else result(item)
+
+    for _ in range(2):
+        for assignment in await worker.lease():
+            await worker.complete(assignment, report(step_of(assignment), item_of(assignment), None))
+        await advance(world, run)
+    [assignment] = await worker.lease()
+    assert assignment.step is not None
+    results = Results(await read_for_attempt(world.database, None, assignment.step, DEFAULT_TENANT))
+    assert dict(results) == {"process": [None, 1], "list": ["a", "b"]}
+
+
+@proves("W4")
+async def test_a_result_that_was_cut_fails_the_step_that_reads_it_with_a_sentence(world: World) -> None:
+    worker = await world.worker()
+    steps = {
+        "fetch": step(target=HttpTarget(url="https://example.com")),
+        "use": step("fetch", payload={"body": {"$from": "fetch.result.body"}}),
+        "plain": step("fetch"),
+    }
+    run = await start(world, worker, steps)
+    cut = {"status": 200, "body": "xxx", "cut": "only the first 3 bytes of the answer are kept"}
+    [assignment] = await worker.lease()
+    assert assignment.step is not None
+    assert assignment.step.is_read
+    await worker.complete(assignment, result(cut))
+    await advance(world, run)
+    assert await step_states(world, run) == {"fetch": "SUCCEEDED", "use": "FAILED", "plain": "RELEASED"}
+    assert await letters(world) == [
+        "The result of `fetch` was cut (only the first 3 bytes of the answer are kept), and cannot be used."
+    ]
+
+
+@proves("W4")
+async def test_a_payload_that_is_too_large_once_it_is_filled_in_fails_its_step(world: World) -> None:
+    worker = await world.worker()
+    steps = {"a": step(), "b": step("a", payload=[{"$from": "a.result"}] * 6)}
+    run = await start(world, worker, steps)
+    await run_all(world, worker, run, lambda *_: result("x" * 200_000))
+    assert (await step_states(world, run))["b"] == "FAILED"
+    assert (await letters(world))[0].startswith("The payload has 1,200,019 bytes once `$from` is filled in")

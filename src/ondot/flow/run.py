@@ -76,8 +76,8 @@ class Runner:
         on_free: Callable[[], None] = lambda: None,
         on_fault: Callable[[], None] = lambda: None,
     ) -> None:
-        """`begin_run`: see `flow.workflows.begin`. `read_results`: see `flow.workflows.results`. `on_free`: called when a
-        slot becomes free. `on_fault`: called when a fault of ours lost an outcome."""
+        """`begin_run`: see `flow.workflows.begin`. `read_results`: see `flow.workflows.results`. `on_free`: called when
+        a slot becomes free. `on_fault`: called when a fault of ours lost an outcome."""
         self._targets = targets
         self._notes = notes
         self._transactor = transactor

@@ -2,7 +2,7 @@
 
 Arrivals that are older than a second: the process that wrote them died before it advanced the run, or found the row
 locked by one that died. Runs whose `look_at` is due: their timeout, or the end of `blocked_for`. Runs that were asked
-to end (overlap, a deleted tenant): no worker has them, so no worker sees the request.
+to end (overlap, a deleted tenant): no worker has them, so no worker sees the request. Steps that wait for a time.
 """
 
 from collections.abc import Callable, Collection
@@ -10,6 +10,7 @@ from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.control import stop_run
+from ondot.flow.workflows.waits import end_waits_pass
 from ondot.store.arrivals import find_old_arrivals
 from ondot.store.database import Database
 from ondot.store.runs import find_cancelled_runs, find_due_runs
@@ -22,8 +23,9 @@ Request = Callable[[Collection[UUID]], None]
 
 async def due_pass(database: Database, dispatcher: Dispatcher, request: Request) -> int:
     """Ask for advances of the runs that need one (`request`: that of an Advancer); returns how many there were."""
+    due: set[UUID] = set(await end_waits_pass(database))
     async with database.connection() as connection:
-        due: set[UUID] = set(await find_due_runs(connection, AT_ONCE))
+        due.update(await find_due_runs(connection, AT_ONCE))
         due.update(await find_old_arrivals(connection, OLD_S, AT_ONCE))
         cancelled = await find_cancelled_runs(connection, AT_ONCE)
     for run_id, reason in cancelled:
