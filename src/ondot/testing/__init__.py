@@ -16,7 +16,8 @@ clock    the clock that the test turns
 server   the PostgreSQL of a process, and a database for each world
 api      the real API without a network, behind the SDK's client
 http     the answers that HTTP targets get
-records  calls, executions, skipped fires and requests
+records  calls, executions, runs, skipped fires and requests
+failures functions that fail when the test says so
 plugin   the pytest plugin
 
 Names are loaded on first use: pytest imports the plugin in every project that has ondot installed.
@@ -26,10 +27,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ondot.testing.opening import open_world
-    from ondot.testing.records import Call, Execution, Request, Skipped
+    from ondot.testing.records import Call, Execution, Request, Run, Skipped
     from ondot.testing.world import World
 
-__all__ = ["Call", "Execution", "Request", "Skipped", "World", "open_world"]
+__all__ = ["Call", "Execution", "Request", "Run", "Skipped", "World", "open_world"]
 
 
 def __getattr__(name: str) -> object:

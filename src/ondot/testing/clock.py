@@ -38,15 +38,19 @@ WITH coming AS (
                 WHERE e.job_id = o.job_id AND e.origin IN ('fire', 'backfill') AND e.origin = o.origin
                   AND (o.origin = 'backfill' OR e.class = $3::smallint)
             ) e
-            WHERE CASE WHEN o.from_at <= o.to_at THEN e.live < o.concurrency ELSE e.live = 0 END) AS owed_at
+            WHERE CASE WHEN o.from_at <= o.to_at THEN e.live < o.concurrency ELSE e.live = 0 END) AS owed_at,
+           least((SELECT min(look_at) FROM ondot.run WHERE look_at IS NOT NULL),
+                 (SELECT min(due_at) FROM ondot.step_wait WHERE ended_at IS NULL AND due_at IS NOT NULL),
+                 (SELECT min(look_at) FROM ondot.dependency WHERE state <> 'SUCCEEDED'),
+                 (SELECT at FROM ondot.arrival ORDER BY at LIMIT 1)) AS run_at
 ), turned AS (
     UPDATE ondot.hand_clock
-    SET at = least($1::timestamptz, greatest(at, least(timer_at, ready_at, owed_at, expires_at)))
-    FROM coming RETURNING at, timer_at, ready_at, owed_at, expires_at
+    SET at = least($1::timestamptz, greatest(at, least(timer_at, ready_at, owed_at, expires_at, run_at)))
+    FROM coming RETURNING at, timer_at, ready_at, owed_at, expires_at, run_at
 )
 SELECT at,
        coalesce(timer_at <= at + make_interval(secs => $2::double precision), false) OR coalesce(owed_at <= at, false)
-           OR coalesce(expires_at <= at, false)
+           OR coalesce(expires_at <= at, false) OR coalesce(run_at <= at, false)
            OR EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS to_plan,
        coalesce(ready_at <= at, false) AS to_lease,
        ARRAY(SELECT pool_no FROM ondot.pool ORDER BY pool_no) AS pool_nos

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -29,7 +30,12 @@ from ondot.flow.plan import FULL_SCAN_EVERY, Planner
 from ondot.flow.retain import sweep_pass
 from ondot.flow.run import Runner, refuse
 from ondot.flow.vault import Vault
-from ondot.model.completion import Completion
+from ondot.flow.workflows.advance import advance_run
+from ondot.flow.workflows.begin import begin
+from ondot.flow.workflows.depends import settle_due_pass
+from ondot.flow.workflows.due import due_pass
+from ondot.flow.workflows.waits import end_waits_pass
+from ondot.model.completion import Completion, stop
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
 from ondot.model.job import JobSpec, TargetSpec
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
@@ -63,11 +69,13 @@ class Engine:
         self._slots = slots
         self._settings = database.settings
         self._worker_id = WorkerId(database.clock.new_id())
-        self._completer = Completer(database, dispatcher, self._worker_id)
+        self._arrived = set[UUID]()
+        """Runs whose steps have ended, and jobs that others wait for."""
+        self._completer = Completer(database, dispatcher, self._worker_id, on_arrivals=self._arrived.update)
         self._runner = Runner(
             targets,
             AttemptLogs(database, self._worker_id),
-            Transactor(database, dispatcher, self._worker_id),
+            Transactor(database, dispatcher, self._worker_id, self._arrived.update),
             self._completer,
             vault=vault,
         )
@@ -79,6 +87,7 @@ class Engine:
             lambda: owed_pass(database, dispatcher, range(PARTITIONS)),
             lambda: pause_failing_pass(database),
             lambda: expire_pass(database),
+            self._look_at_runs,
         )
         """The passes of a scheduler; `clock.stride` finds when they have something to do."""
         self._instants = 0
@@ -141,8 +150,12 @@ class Engine:
         self._leaser.acknowledge()
         # The same order in every run, which a lease does not promise.
         ordered = sorted(batch.assignments, key=lambda one: (one.leased.ready_at, one.leased.fire_at, one.leased.id))
-        completions = await asyncio.gather(*(self._runner.run(assignment) for assignment in ordered))
-        ended = list(zip(ordered, completions, strict=True))
+        runs = [one for one in ordered if one.spec is not None and isinstance(one.spec.target, WorkflowTarget)]
+        for assignment in runs:
+            await self._begin(assignment)
+        attempts = [assignment for assignment in ordered if assignment not in runs]
+        completions = await asyncio.gather(*(self._runner.run(assignment) for assignment in attempts))
+        ended = list(zip(attempts, completions, strict=True))
         self.calls.extend(
             _record(assignment, assignment.spec, completion, instant.at)
             for assignment, completion in ended
@@ -155,7 +168,36 @@ class Engine:
                 if not self._runner.is_committed(assignment, completion)
             ]
         )
+        await self._advance()
         return len(ordered)
+
+    async def _begin(self, assignment: Assignment) -> None:
+        """Begin a run, which has no attempt that would be a call."""
+        leased, spec = assignment.leased, assignment.spec
+        assert spec is not None
+        refusal = refuse(assignment, spec)
+        begun = await begin(self._database, self._dispatcher, self._worker_id, leased, refusal)
+        if begun is True:
+            self._completer.release(assignment.lease_id)
+        else:
+            completion = begun if isinstance(begun, Completion) else stop(leased, reason="cancelled")
+            await self._write([Done(completion, assignment.lease_id)])
+
+    async def _advance(self) -> None:
+        """Advance runs whose steps have ended, and free jobs whose parents have."""
+        while self._arrived:
+            await advance_run(self._database, self._dispatcher, self._arrived.pop())
+
+    async def _look_at_runs(self) -> int:
+        """What housekeeping does each second: waits that are over, timeouts, jobs that others wait for."""
+        self._arrived.update(await end_waits_pass(self._database))
+        await due_pass(self._database, self._dispatcher, self._arrived.update)
+        async with self._database.connection() as connection:
+            rows = await connection.fetch("SELECT DISTINCT run_id FROM ondot.arrival")
+        self._arrived.update(row["run_id"] for row in rows)
+        found = len(self._arrived)
+        await self._advance()
+        return found + await settle_due_pass(self._database, self._dispatcher)
 
     async def _write(self, batch: list[Done]) -> None:
         try:

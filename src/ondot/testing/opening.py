@@ -22,6 +22,7 @@ from ondot.targets.shell import ShellCaller
 from ondot.testing.api import WorldTransport, redirect
 from ondot.testing.clock import parse_instant, turn_clock
 from ondot.testing.engine import Engine
+from ondot.testing.failures import with_failures
 from ondot.testing.http import OfflineHttp, Receivers
 from ondot.testing.server import new_database, server, settings_for
 from ondot.testing.world import World
@@ -106,7 +107,8 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     vault = Vault(database, kms)
     keys_for = Signing(vault).keys_for
     http = HttpCaller(reach=EVERYWHERE, keys_for=keys_for) if network else OfflineHttp(receivers, keys_for)
-    function = FunctionCaller(app.handlers, slots=slots)
+    failures: dict[str, list[Exception]] = {}
+    function = FunctionCaller(with_failures(app.handlers, failures), slots=slots)
     shell = ShellCaller(allow=database.settings.allow_shell)
     engine = Engine(
         database,
@@ -119,7 +121,7 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
         with redirect(app.client, transport):
             await engine.start()
             await register(database, app, [])
-            world = World(database, engine, app.client, receivers, app, transport.created)
+            world = World(database, engine, app.client, receivers, app, transport.created, failures)
             try:
                 yield world
             finally:

@@ -48,6 +48,32 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
+class RunStep:
+    """A step of a run. `result`: what it returned, as JSON; of a map see the calls of its function."""
+
+    state: str
+    reason: str | None
+    execution_id: UUID | None
+    result: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run of a workflow, with its steps by name."""
+
+    id: UUID
+    job_id: UUID
+    state: str
+    reason: str | None
+    steps: Mapping[str, RunStep]
+
+    @property
+    def states(self) -> dict[str, str]:
+        """The states of the steps by name."""
+        return {name: step.state for name, step in self.steps.items()}
+
+
+@dataclass(frozen=True, slots=True)
 class Skipped:
     """Fires from `from_at` to `to_at`, both included, that did not run, and why. `count` None: too many to count."""
 

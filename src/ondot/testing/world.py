@@ -12,18 +12,26 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import msgspec
+
 from ondot.model.errors import Conflict, NotFound
-from ondot.model.ids import DEFAULT_TENANT, JobId
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.sdk.app import Ondot
 from ondot.sdk.client import Client
 from ondot.sdk.handler import Handler
+from ondot.sdk.runs import RunHandle
+from ondot.sdk.workflow_handler import WorkflowHandler
+from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
+from ondot.store.executions import ExecutionRow, get_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, get_job, list_jobs
+from ondot.store.run_reads import RunRow, list_runs, list_steps
+from ondot.store.step_waits import end_wait
 from ondot.testing.clock import parse_instant, turn_clock
 from ondot.testing.engine import Engine
 from ondot.testing.http import Receivers
-from ondot.testing.records import Call, Execution, Request, Skipped
+from ondot.testing.records import Call, Execution, Request, Run, RunStep, Skipped
 
 MANY = 1_000_000
 ENDED = (
@@ -31,7 +39,7 @@ ENDED = (
     "keep the answers. Its `calls()` and `requests` can still be read."
 )
 
-Job = str | UUID | Mapping[str, Any] | Handler[..., Any]
+Job = str | UUID | Mapping[str, Any] | Handler[..., Any] | WorkflowHandler[Any] | RunHandle
 """How a test names a job: by its name, its id, the answer that created it, or the function that it runs."""
 
 
@@ -46,7 +54,9 @@ class World:
         receivers: Receivers,
         app: Ondot,
         created: Set[str],
+        failures: dict[str, list[Exception]],
     ) -> None:
+        self._failures = failures
         self._database = database
         self._engine = engine
         self._receivers = receivers
@@ -175,6 +185,58 @@ class World:
             ]
         return [_execution(row) for row in sorted(rows, key=lambda row: (row.fire_at, row.id))]
 
+    async def runs(self, workflow: Job) -> list[Run]:
+        """The runs of a workflow that have started, oldest first."""
+        async with self._database.connection() as connection:
+            found = [
+                run
+                for job in await self._jobs(workflow)
+                for run in await list_runs(connection, DEFAULT_TENANT, job_id=job.id, limit=MANY)
+            ]
+            return [await self._run(connection, row) for row in sorted(found, key=lambda row: row.id)]
+
+    async def approve(self, run: Run, step: str = "approve", *, result: Any = None, refuse: bool = False) -> None:
+        """Decide a step that waits for a person. What follows it runs with the next `run_due`."""
+        waiting = run.steps.get(step)
+        if waiting is None or waiting.execution_id is None or waiting.state != "RELEASED":
+            raise Conflict(
+                f"The step {step!r} of the run {run.id} does not wait for a person; the steps: {run.states}."
+            )
+        text = None if refuse else msgspec.json.encode(result if result is not None else {"approved": True}).decode()
+        async with self._database.transaction() as connection:
+            await end_wait(
+                connection,
+                DEFAULT_TENANT,
+                ExecutionId(run.id),
+                ExecutionId(waiting.execution_id),
+                state="FAILED" if refuse else "SUCCEEDED",
+                reason="it was refused" if refuse else None,
+                result=text,
+            )
+
+    async def send_event(self, **event: Any) -> dict[str, Any]:
+        """Send a CloudEvent, such as `type="order.paid", source="/shop", data={…}`; what it starts runs with the next
+        `run_due`."""
+        return await self.client.send_event(event)
+
+    def fail(self, function: Handler[..., Any], error: Exception, *, times: int = 1) -> None:
+        """Let the next calls of a function raise this error instead, so many times."""
+        self._failures.setdefault(function.name, []).extend([error] * times)
+
+    async def _run(self, connection: Connection, row: RunRow) -> Run:
+        specs = await self._database.specs.find(connection, [(row.job_id, row.job_version)])
+        target = specs[row.job_id, row.job_version].target
+        assert isinstance(target, WorkflowTarget)
+        names = list(target.steps)
+        steps: dict[str, RunStep] = {}
+        for step in await list_steps(connection, DEFAULT_TENANT, row.id, limit=MANY):
+            result = step.result
+            if result is None and step.execution_id is not None:
+                execution = await get_execution(connection, DEFAULT_TENANT, step.execution_id)
+                result = execution.result if execution else None
+            steps[names[step.step_no]] = RunStep(step.state.value, step.reason, step.execution_id, result)
+        return Run(row.id, row.job_id, row.state.value, row.reason, steps)
+
     async def skipped(self, job: Job) -> list[Skipped]:
         """The fires of a job that did not run, as ranges with their reasons, oldest first."""
         async with self._database.connection() as connection:
@@ -242,7 +304,7 @@ class World:
                 for state in (None, "DELETED")
                 for row in await list_jobs(connection, DEFAULT_TENANT, name=name, state=state, limit=MANY)
             ]
-            if rows or name in self._app.handlers:
+            if rows or name in self._app.handlers or name in self._app.workflows:
                 return rows
             known = await list_jobs(connection, DEFAULT_TENANT, limit=MANY)
         raise self._not_found(name, {*self._app.handlers, *(row.spec.name for row in known)})
@@ -288,8 +350,10 @@ class Outage:
 
 
 def _id_or_name(job: Job) -> UUID | str:
-    if isinstance(job, Handler):
+    if isinstance(job, Handler | WorkflowHandler):
         return job.name
+    if isinstance(job, RunHandle):
+        return UUID(job.job_id)
     if isinstance(job, Mapping):
         return UUID(job["id"])
     if isinstance(job, UUID):
