@@ -87,6 +87,8 @@ class StepExecution:
     cancel_at: datetime | None
     worker_id: UUID | None
     error: Any
+    result: Any
+    result_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,11 @@ async def list_step_times(connection: Connection, tenant_no: TenantNo, run_id: U
 
 
 async def find_step_executions(
-    connection: Connection, tenant_no: TenantNo, ids: Iterable[ExecutionId]
+    connection: Connection,
+    tenant_no: TenantNo,
+    ids: Iterable[ExecutionId],
+    *,
+    most_result_bytes: int = LISTED_RESULT_BYTES,
 ) -> dict[ExecutionId, StepExecution]:
     """Live and ended ones. A step that calls nothing has none."""
     wanted = sorted(set(ids))

@@ -51,14 +51,18 @@ WHERE run_id = $2::uuid AND tenant_no = $1::integer ORDER BY step_no;
 -- name: find_live_steps :many
 -- index: execution_pkey
 -- $1 tenant_no, $2 ids of executions
-SELECT e.id, e.state, e.ready_at, e.started_at, e.attempt_no, e.cancel_at, e.worker_id, NULL::jsonb AS error
+SELECT e.id, e.state, e.ready_at, e.started_at, e.attempt_no, e.cancel_at, e.worker_id, NULL::jsonb AS error,
+       NULL::json AS result, NULL::integer AS result_bytes
 FROM unnest($2::uuid[]) AS n(id) JOIN ondot.execution e ON e.id = n.id AND e.tenant_no = $1::integer;
 
 -- name: find_ended_steps :many
 -- index: history_pkey
 -- The bounds are written into the text (store.day_bounds), so that only the tables of their days are planned and locked.
--- $1 tenant_no, $2 ids of executions, $3 from id, $4 before id
-SELECT h.id, h.state, h.ready_at, h.started_at, h.attempt_no, NULL::timestamptz AS cancel_at, h.worker_id, h.error
+-- Results of more bytes than $5 are left out.
+-- $1 tenant_no, $2 ids of executions, $3 from id, $4 before id, $5 the most bytes of a result
+SELECT h.id, h.state, h.ready_at, h.started_at, h.attempt_no, NULL::timestamptz AS cancel_at, h.worker_id, h.error,
+       CASE WHEN octet_length(h.result::text) <= $5::integer THEN h.result END AS result,
+       octet_length(h.result::text) AS result_bytes
 FROM unnest($2::uuid[]) AS n(id)
 JOIN ondot.history h ON h.id = n.id AND h.tenant_no = $1::integer AND h.id >= $3::uuid AND h.id < $4::uuid;
 

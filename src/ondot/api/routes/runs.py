@@ -1,0 +1,264 @@
+"""`/v1/runs`: runs of workflows, their steps, and repairs of them (W3, W8)."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import Annotated
+from uuid import UUID
+
+from fastapi import APIRouter, Depends, Path, Query
+
+from ondot.api.dependencies import RequestServices, Services, Tenant, needs
+from ondot.api.parameters import (
+    Cursor,
+    JobPath,
+    Limit,
+    id_in_path,
+    invalid_cursor,
+    only_known_parameters,
+    parse_cursor,
+    pool_of_execution,
+)
+from ondot.api.responses import Page
+from ondot.api.routes.jobs import load_job
+from ondot.api.run_views import graph_of, run_detail, run_out, step_detail, step_out, waiting_run_out
+from ondot.document.runs import RunDetail, RunOut, StepDetail, StepOut
+from ondot.model.access import Right
+from ondot.model.errors import Conflict, NotFound
+from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.job import JobSpec
+from ondot.model.workflow.graph import Graph
+from ondot.model.workflow.spec import WorkflowTarget
+from ondot.model.workflow.states import RunState, StepState
+from ondot.store.connection import Connection
+from ondot.store.executions import ExecutionRow, get_execution, list_job_executions
+from ondot.store.run_reads import (
+    LISTED_RESULT_BYTES,
+    RunRow,
+    ShownStep,
+    find_step_executions,
+    get_run,
+    get_step,
+    list_past_steps,
+    list_repairs,
+    list_runs,
+    list_step_times,
+    list_steps,
+)
+
+LARGEST = 2**31 - 1
+STEPS_OF_A_RUN = 1_000
+"""Steps in the answer about a run; a run may have 10,000."""
+
+router = APIRouter(tags=["runs"], dependencies=[Depends(only_known_parameters)])
+
+RunPath = Annotated[UUID, Depends(id_in_path("run", "run", pool_of_execution))]
+StepPath = Annotated[str, Path(alias="step", max_length=200, description="The name of the step.")]
+
+
+class RunList(Page[RunOut]):
+    pass
+
+
+class StepList(Page[StepOut]):
+    pass
+
+
+@router.get("/runs", dependencies=[needs(Right.JOBS_READ)], response_model=RunList)
+async def list_all_runs(
+    services: RequestServices,
+    tenant_no: Tenant,
+    state: Annotated[list[RunState] | None, Query(description="Only runs in one of these states.")] = None,
+    job_id: Annotated[UUID | None, Query(description="Only runs of this workflow.")] = None,
+    parent: Annotated[UUID | None, Query(description="Only runs that steps of this run started.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> RunList:
+    """Runs of workflows that have started, newest first."""
+    async with services.database.reading(tenant_no) as connection:
+        rows = await list_runs(
+            connection,
+            tenant_no,
+            limit=limit + 1,
+            job_id=None if job_id is None else JobId(job_id),
+            states=state or None,
+            before=parse_cursor(cursor),
+            parent_run_id=parent,
+        )
+        shown = await _show_runs(services, connection, tenant_no, rows[:limit])
+    return RunList(items=shown, next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None)
+
+
+@router.get(
+    "/workflows/{id}/runs", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=RunList
+)
+async def list_runs_of_workflow(
+    services: RequestServices,
+    tenant_no: Tenant,
+    id_: JobPath,
+    state: Annotated[RunState | None, Query(description="Only runs in this state.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> RunList:
+    """Runs of a workflow, also those that wait for their turn, latest fire first."""
+    job = await load_job(services, tenant_no, JobId(id_))
+    if not isinstance(job.spec.target, WorkflowTarget):
+        raise Conflict(f"The job {id_} is no workflow. List its executions: GET /v1/jobs/{id_}/executions.")
+    async with services.database.reading(tenant_no) as connection:
+        before = parse_cursor(cursor)
+        if state is not None and state is not RunState.PENDING:
+            rows = await list_runs(
+                connection, tenant_no, limit=limit + 1, job_id=JobId(id_), states=[state], before=before
+            )
+            items = await _show_runs(services, connection, tenant_no, rows[:limit])
+            return RunList(items=items, next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None)
+        executions = await list_job_executions(
+            connection,
+            tenant_no,
+            JobId(id_),
+            before=before,
+            limit=limit + 1,
+            horizon_s=services.database.settings.horizon_s,
+            state=state.value if state else None,
+        )
+        page = executions[:limit]
+        rows = await list_runs(connection, tenant_no, limit=limit, ids=[row.id for row in page])
+        specs = await services.database.specs.find(connection, [(row.job_id, row.job_version) for row in page])
+    found = {row.id: row for row in rows}
+    items = []
+    for execution in page:
+        run, spec = found.get(execution.id), specs.get((execution.job_id, execution.job_version))
+        items.append(waiting_run_out(execution, spec) if run is None else run_out(run, execution, spec))
+    return RunList(items=items, next_cursor=str(page[-1].id) if len(executions) > limit else None)
+
+
+@router.get("/runs/{run}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=RunDetail)
+async def get_one_run(services: RequestServices, tenant_no: Tenant, run_id: RunPath) -> RunDetail:
+    """A run: its state, its steps with times and results, its critical path, and what people did to it."""
+    async with services.database.reading(tenant_no) as connection:
+        run, execution, spec = await _load_run(services, connection, tenant_no, run_id)
+        payload = execution.payload if execution is not None else None
+        graph = graph_of(spec)
+        if run is None:
+            assert execution is not None
+            return run_detail(waiting_run_out(execution, spec), graph, payload, [], [], None, [])
+        times = await list_step_times(connection, tenant_no, run_id)
+        repairs = await list_repairs(connection, tenant_no, run_id)
+        shown: list[StepOut] = []
+        next_cursor = None
+        if graph is not None:
+            steps = await list_steps(connection, tenant_no, run_id, limit=STEPS_OF_A_RUN + 1)
+            shown = await _show_steps(connection, tenant_no, run, graph, steps[:STEPS_OF_A_RUN])
+            next_cursor = str(steps[STEPS_OF_A_RUN - 1].step_no) if len(steps) > STEPS_OF_A_RUN else None
+    return run_detail(run_out(run, execution, spec), graph, payload, times, shown, next_cursor, repairs)
+
+
+@router.get("/runs/{run}/steps", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=StepList)
+async def list_steps_of_run(
+    services: RequestServices,
+    tenant_no: Tenant,
+    run_id: RunPath,
+    state: Annotated[list[StepState] | None, Query(description="Only steps in one of these states.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> StepList:
+    """The steps of a run, in the order in which the workflow has them."""
+    after = _parse_step_no(cursor)
+    async with services.database.reading(tenant_no) as connection:
+        run, graph = await _load_begun(services, connection, tenant_no, run_id)
+        if run is None:
+            return StepList(items=[], next_cursor=None)
+        steps = await list_steps(connection, tenant_no, run_id, after=after, limit=limit + 1, states=state or None)
+        shown = await _show_steps(connection, tenant_no, run, graph, steps[:limit])
+    return StepList(items=shown, next_cursor=str(steps[limit - 1].step_no) if len(steps) > limit else None)
+
+
+@router.get(
+    "/runs/{run}/steps/{step}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=StepDetail
+)
+async def get_one_step(services: RequestServices, tenant_no: Tenant, run_id: RunPath, name: StepPath) -> StepDetail:
+    """A step of a run, with its result and all its generations."""
+    async with services.database.reading(tenant_no) as connection:
+        run, graph = await _load_begun(services, connection, tenant_no, run_id)
+        if run is None:
+            raise NotFound(f"The run {run_id} has not started: none of its steps exists yet.")
+        step_no = number_of(graph, name)
+        step = await get_step(connection, tenant_no, run_id, step_no)
+        if step is None:
+            raise NotFound(f"The run {run_id} has no step '{name}'.")
+        past = await list_past_steps(connection, tenant_no, run_id, step_no)
+        [shown] = await _show_steps(connection, tenant_no, run, graph, [step], most_result_bytes=LARGEST)
+        ids = [entry.execution_id for entry in past if entry.execution_id is not None]
+        executions = await find_step_executions(connection, tenant_no, ids)
+    return step_detail(shown, run.id, step, past, executions)
+
+
+def number_of(graph: Graph, name: str) -> int:
+    """Raises NotFound with the names that are near."""
+    no = graph.numbers.get(name)
+    if no is None:
+        close = get_close_matches(name[:100], graph.names, n=1)
+        advice = f"Did you mean '{close[0]}'?" if close else "See its steps: GET /v1/runs/{run}/steps."
+        raise NotFound(f"The workflow has no step '{name[:100]}'. {advice}")
+    return no
+
+
+async def _load_run(
+    services: Services, connection: Connection, tenant_no: TenantNo, run_id: UUID
+) -> tuple[RunRow | None, ExecutionRow | None, JobSpec | None]:
+    """A run and its execution; the run is None if it has not started. Raises NotFound if there is neither."""
+    run = await get_run(connection, tenant_no, run_id)
+    execution = await get_execution(connection, tenant_no, ExecutionId(run_id))
+    if run is not None:
+        job_id, version = run.job_id, run.job_version
+    elif execution is not None and execution.origin != "step":
+        job_id, version = execution.job_id, execution.job_version
+    else:
+        raise NotFound(f"There is no run {run_id}.")
+    spec = (await services.database.specs.find(connection, [(job_id, version)])).get((job_id, version))
+    if run is None and (spec is None or not isinstance(spec.target, WorkflowTarget)):
+        raise NotFound(f"There is no run {run_id}: the execution of that id is not one of a workflow.")
+    return run, execution, spec
+
+
+async def _load_begun(
+    services: Services, connection: Connection, tenant_no: TenantNo, run_id: UUID
+) -> tuple[RunRow | None, Graph]:
+    """A run, None if it has not started, and its graph. Raises NotFound if its workflow is gone."""
+    run, _, spec = await _load_run(services, connection, tenant_no, run_id)
+    graph = graph_of(spec)
+    if graph is None:
+        raise NotFound(f"The version of the workflow that the run {run_id} had is gone.")
+    return run, graph
+
+
+async def _show_runs(
+    services: Services, connection: Connection, tenant_no: TenantNo, rows: Sequence[RunRow]
+) -> list[RunOut]:
+    versions = {row.id: (row.job_id, row.job_version) for row in rows}
+    specs = await services.database.specs.find(connection, versions.values())
+    return [run_out(row, None, specs.get(versions[row.id])) for row in rows]
+
+
+async def _show_steps(
+    connection: Connection,
+    tenant_no: TenantNo,
+    run: RunRow,
+    graph: Graph,
+    steps: Sequence[ShownStep],
+    *,
+    most_result_bytes: int = LISTED_RESULT_BYTES,
+) -> list[StepOut]:
+    ids = [step.execution_id for step in steps if step.execution_id is not None]
+    executions = await find_step_executions(connection, tenant_no, ids, most_result_bytes=most_result_bytes)
+    states = {}
+    if any(step.state is StepState.WAITING for step in steps):
+        states = {step.step_no: step.state for step in await list_step_times(connection, tenant_no, run.id)}
+    return [step_out(step, graph, run.started_at, executions, states) for step in steps]
+
+
+def _parse_step_no(cursor: str | None) -> int:
+    if cursor is None:
+        return -1
+    if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
+        raise invalid_cursor()
+    return int(cursor)

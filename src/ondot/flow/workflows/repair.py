@@ -1,0 +1,339 @@
+"""Repair a run (W3, W8): retry failed steps, run again from a step, skip a step, set its result by hand.
+
+The run's row is locked, so two people at once act one after the other, and the second one acts on what the first one
+left. Steps that are replaced are kept as past generations. A step that runs is cancelled, and starts again when it has
+ended. A RUNNING run goes on in the same transaction. A BLOCKED one queues for its slots, as a run that was asked for by
+hand, and the worker that leases it resumes it. A run that has ended is not changed (`rerun`).
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from uuid import UUID
+
+from ondot.flow.dispatch import Dispatcher
+from ondot.flow.idempotency import Idempotency, find_response, store_response
+from ondot.flow.work import Work, begin
+from ondot.flow.workflows.advance import advance_run, move
+from ondot.flow.workflows.release import NeedsObjects, read_objects
+from ondot.flow.workflows.run_pass import Effects, RunPass, open_pass
+from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, Unavailable
+from ondot.model.execution import CANCEL
+from ondot.model.gates import encode_stages
+from ondot.model.ids import ExecutionId, TenantNo
+from ondot.model.workflow.graph import Graph
+from ondot.model.workflow.progress import StepRow
+from ondot.model.workflow.repair import (
+    Change,
+    NotRepairable,
+    Repair,
+    apply_repair,
+    find_unrepairable,
+    plan_repair,
+)
+from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
+from ondot.model.workflow.verdict import find_unhandled
+from ondot.ports.objects import Objects
+from ondot.store.audit import By, record
+from ondot.store.database import Database
+from ondot.store.endings import end_queued, request_cancels
+from ondot.store.executions import get_execution
+from ondot.store.repairs import (
+    find_open_ends,
+    insert_repair,
+    keep_past_steps,
+    reset_steps,
+    resolve_step_letters,
+)
+from ondot.store.runs import RunRow, lock_run, requeue_run
+from ondot.store.steps import change_steps, find_all_steps, find_executions_of_run
+from ondot.telemetry.log import get_logger
+
+TRIES = 5
+NAMED = 10
+AUDITED = 200
+"""Steps whose states before and after are in the audit log; a repair may change 10,000."""
+
+log = get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """A repair that a person asks for. `steps` None: all that failed. `payload`, `result`: JSON for these steps."""
+
+    change: Change
+    steps: tuple[str, ...] | None = None
+    payload: str | None = None
+    result: str | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Repaired:
+    """What a repair did, or would do, by the names of steps."""
+
+    run_id: ExecutionId
+    action: Change
+    state: RunState
+    job_version: int
+    named: tuple[str, ...]
+    again: tuple[str, ...]
+    stopped: tuple[str, ...]
+    set_by_hand: dict[str, StepState] = field(default_factory=dict)
+    repair_id: UUID | None = None
+
+
+Render = Callable[[Repaired], str]
+
+
+async def repair_run(
+    database: Database,
+    dispatcher: Dispatcher,
+    tenant_no: TenantNo,
+    run_id: ExecutionId,
+    wanted: Wanted,
+    *,
+    by: By,
+    render: Render,
+    idempotency: Idempotency | None = None,
+    objects: Objects | None = None,
+) -> str:
+    """Repair a run; returns the response. Raises Conflict if its state does not allow it, and says what does."""
+    read: dict[ExecutionId, str] = {}
+    while True:
+        effects = Effects()
+        try:
+            async with begin(database, tenant_no) as work:
+                if not wanted.dry_run and (earlier := await find_response(work, idempotency)) is not None:
+                    return earlier
+                done, effects = await repair_in(work, run_id, wanted, by, read)
+                text = render(done)
+                if not wanted.dry_run:
+                    await store_response(work, idempotency, text)
+        except NeedsObjects as needs:
+            read |= await read_objects(database, objects, needs)
+            continue
+        break
+    if not wanted.dry_run:
+        log.info("run.repaired", run_id=str(run_id), change=wanted.change, steps=len(done.again), actor=by.actor)
+        await advance_after(database, dispatcher, effects, run_id, objects)
+    return text
+
+
+async def advance_after(
+    database: Database, dispatcher: Dispatcher, effects: Effects, run_id: UUID, objects: Objects | None
+) -> None:
+    """Advance a run that this process had locked. If that fails now, housekeeping does it."""
+    effects.send(dispatcher)
+    with suppress(Unavailable):
+        for id_ in {run_id, *effects.runs}:
+            await advance_run(database, dispatcher, id_, objects)
+
+
+async def repair_in(
+    work: Work, run_id: ExecutionId, wanted: Wanted, by: By, read: dict[ExecutionId, str]
+) -> tuple[Repaired, Effects]:
+    """Repair a run in the caller's transaction."""
+    run = await lock_repairable(work, run_id)
+    run_pass = await open_pass(work.database, work.connection, run, read)
+    if run_pass is None:
+        raise Conflict(f"The version of the workflow that the run {run_id} has is gone: it cannot be repaired.")
+    graph = run_pass.graph
+    rows = {row.step_no: row for row in await find_all_steps(work.connection, run_id)}
+    start = _find_start(run, graph, rows, wanted)
+    plan = plan_repair(graph, rows, wanted.change, start)
+    named = tuple(graph.names[no] for no in start)
+    if wanted.dry_run:
+        state = RunState.PENDING if run.state is RunState.BLOCKED else run.state
+        return _describe(run, graph, wanted, named, plan, state), Effects()
+    before = _states(graph, rows, plan)
+    repair_id = work.database.clock.new_id()
+    why = f"{_WORDS[wanted.change]} by {by.actor}" + (f": {by.reason}" if by.reason else "")
+    await _reset(run_pass, rows, plan, start, wanted, repair_id, by, why)
+    if run.state is RunState.RUNNING:
+        await move(run_pass, consider=plan.again)
+    elif run.state is RunState.BLOCKED:
+        await _requeue(run_pass)
+    await run_pass.write()
+    action = "retry" if wanted.change == "from" else wanted.change
+    await insert_repair(work.connection, work.tenant_no, repair_id, run_id, action, by, named)
+    await record(
+        work.connection,
+        work.tenant_no,
+        by,
+        f"run.{action}",
+        run_id,
+        {"job_id": run.job_id, "steps": named[:AUDITED], "reset": len(plan.again)},
+        before={"steps": before},
+        after={"state": run.state.value, "steps": _states(graph, rows, plan)},
+    )
+    return _describe(run, graph, wanted, named, plan, run.state, repair_id), run_pass.effects
+
+
+_WORDS: dict[Change, str] = {
+    "retry": "retried",
+    "from": "run again",
+    "skip": "skipped",
+    "result": "set",
+}
+
+
+async def lock_repairable(work: Work, run_id: ExecutionId) -> RunRow:
+    """Lock a run that can be changed. Raises NotFound, or Conflict with what to do instead."""
+    run = await lock_run(work.connection, run_id, work.tenant_no)
+    if run is None:
+        execution = await get_execution(work.connection, work.tenant_no, run_id)
+        if execution is None or execution.origin == "step":
+            raise NotFound(f"There is no run {run_id}.")
+        raise Conflict(f"The run {run_id} has not started: it has no steps yet. Cancel it, or wait until it starts.")
+    if run.state in ENDED_RUNS:
+        raise Conflict(
+            f"The run {run_id} has ended {run.state} and stays as it is. Start a new one that takes over its results:"
+            f" POST /v1/runs/{run_id}/rerun, or `ondot run rerun {run_id}`."
+        )
+    if run.state is RunState.ENDING:
+        raise Conflict(
+            f"The run {run_id} is ending {run.verdict}: its `finally` steps run. Wait until it has ended, then rerun it."
+        )
+    return run
+
+
+def _find_start(run: RunRow, graph: Graph, rows: dict[int, StepRow], wanted: Wanted) -> tuple[int, ...]:
+    """The numbers of the steps that the repair starts with. Raises if it cannot start with them."""
+    if wanted.steps is None:
+        failed = find_unhandled(graph, {no: row.state for no, row in rows.items()})
+        if not failed:
+            raise Conflict(
+                f"No step of the run {run.id} has failed, so there is nothing to retry. Name the steps that shall run"
+                ' again: {"from": ["…"]}, or `ondot run retry --from STEP`.'
+            )
+        return tuple(failed)
+    numbers = find_numbers(graph, wanted.steps, "/from" if wanted.change == "from" else "/steps")
+    refused = find_unrepairable(graph, rows, wanted.change, numbers)
+    if refused:
+        sentences = [_refuse(graph, entry, wanted.change) for entry in refused[:NAMED]]
+        more = [f"And {len(refused) - NAMED} more."] if len(refused) > NAMED else []
+        raise Conflict(" ".join([*sentences, *more]), steps=[graph.names[entry.step_no] for entry in refused])
+    return numbers
+
+
+def find_numbers(graph: Graph, names: Sequence[str], pointer: str) -> tuple[int, ...]:
+    """Raises InvalidBody for names that the workflow does not have."""
+    faults = []
+    for place, name in enumerate(names):
+        if name not in graph.numbers:
+            close = get_close_matches(name, graph.names, n=1)
+            advice = f"did you mean '{close[0]}'?" if close else "name a step of the run's workflow."
+            faults.append(Fault(f"{pointer}/{place}", f"There is no step '{name}'; {advice}"))
+    if faults:
+        raise InvalidBody(" ".join(fault.message for fault in faults[:NAMED]), faults=tuple(faults[:NAMED]))
+    return tuple(dict.fromkeys(graph.numbers[name] for name in names))
+
+
+def _refuse(graph: Graph, refused: NotRepairable, change: Change) -> str:
+    name = graph.names[refused.step_no]
+    above = ", ".join(f"'{graph.names[no]}'" for no in refused.failed_above[:NAMED])
+    does = {"retry": "retried", "from": "run again", "skip": "skipped", "result": "given a result"}[change]
+    match refused.why:
+        case "final":
+            return f"Step '{name}' is a `finally` step: it runs when the run ends."
+        case "succeeded":
+            advice = f' To run it and everything below it again, name it in "from".' if change == "retry" else ""
+            return f"Step '{name}' has succeeded, so it cannot be {does}.{advice}"
+        case "running":
+            return f"Step '{name}' runs, so it cannot be {does}. Cancel its execution first, or wait until it has ended."
+        case "skipped" if not above:
+            return f"Step '{name}' was skipped by its rule, so it cannot be {does}. Name it in \"from\" to decide it again."
+        case _ if above:
+            return f"Step '{name}' has not run because of {above}: repair that instead."
+        case _:
+            return f"Step '{name}' has not started: it waits for its parents, so it cannot be {does}."
+
+
+async def _reset(
+    work: RunPass,
+    rows: dict[int, StepRow],
+    plan: Repair,
+    start: Sequence[int],
+    wanted: Wanted,
+    repair_id: UUID,
+    by: By,
+    why: str,
+) -> None:
+    """Write what the plan changes, and stop what runs of it."""
+    run, connection = work.run, work.connection
+    changed = sorted({*plan.again, *plan.set_by_hand})
+    await keep_past_steps(connection, run.tenant_no, run.id, repair_id, changed)
+    await reset_steps(
+        connection, run.tenant_no, run.id, changed, start, payload=wanted.payload, result=wanted.result
+    )
+    # In this order: the plan is made from what the rows say before.
+    work.progress.counts.update(apply_repair(work.graph, rows, plan, why))
+    work.progress.load(rows.values())
+    await _stop(work, plan, rows, why)
+    await change_steps(connection, run.id, [rows[no] for no in changed], set())
+    again = await resolve_step_letters(connection, run.tenant_no, run.id, plan.again, "replayed", by)
+    by_hand = await resolve_step_letters(connection, run.tenant_no, run.id, [*plan.set_by_hand], "handled", by)
+    for id_ in (*again, *by_hand):
+        log.info("dead_letter.resolved", execution_id=str(id_), run_id=str(run.id))
+
+
+async def _stop(work: RunPass, plan: Repair, rows: dict[int, StepRow], why: str) -> None:
+    """Cancel the executions of steps that run and shall run again. Their ends arrive, and start the next generation."""
+    if not plan.stopped:
+        return
+    run, connection, stopped = work.run, work.connection, frozenset(plan.stopped)
+    for _ in range(TRIES):
+        live = [entry.id for entry in await find_executions_of_run(connection, run.id) if entry.step_no in stopped]
+        ended = await end_queued(connection, run.tenant_no, dict.fromkeys(live, why), CANCEL) if live else []
+        running = [id_ for id_ in live if id_ not in set(ended)]
+        asked = await request_cancels(connection, run.tenant_no, running, why) if running else []
+        if len(asked) == len(running):
+            break
+        # A worker took one or gave it back at this moment: look again.
+    awaited = {rows[no].execution_id for no in stopped} - {None}
+    found = {entry.id for entry in await find_executions_of_run(connection, run.id)}
+    found |= await find_open_ends(connection, run.tenant_no, run.id, [id_ for id_ in awaited if id_ is not None])
+    for no in stopped:
+        if rows[no].execution_id not in found:
+            rows[no].execution_id = None  # Nothing of it runs: a step that waits for a time or a person has no execution.
+    work.effects.runs.add(run.id)
+
+
+async def _requeue(work: RunPass) -> None:
+    """BLOCKED → PENDING: it waits for its slots."""
+    run, spec = work.run, work.spec
+    stages = encode_stages(spec.limits, run.tenant_no, run.job_id)
+    queued = await requeue_run(work.connection, run.id, stages, int(spec.priority_class))
+    if queued is None:
+        raise Conflict(f"The run {run.id} changes at this moment: try again.")
+    run.state, run.blocked_at, run.reason, run.look_at = RunState.PENDING, None, None, None
+    work.effects.wake(*queued)
+
+
+def _states(graph: Graph, rows: dict[int, StepRow], plan: Repair) -> dict[str, str]:
+    changed = [*plan.set_by_hand, *plan.again][:AUDITED]
+    return {graph.names[no]: rows[no].state.value for no in changed}
+
+
+def _describe(
+    run: RunRow,
+    graph: Graph,
+    wanted: Wanted,
+    named: tuple[str, ...],
+    plan: Repair,
+    state: RunState,
+    repair_id: UUID | None = None,
+) -> Repaired:
+    return Repaired(
+        run_id=run.id,
+        action=wanted.change,
+        state=state,
+        job_version=run.job_version,
+        named=named,
+        again=tuple(graph.names[no] for no in plan.again),
+        stopped=tuple(graph.names[no] for no in plan.stopped),
+        set_by_hand={graph.names[no]: state for no, state in plan.set_by_hand.items()},
+        repair_id=repair_id,
+    )
