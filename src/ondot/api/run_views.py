@@ -205,9 +205,7 @@ def step_detail(
 
 
 def repair_out(row: RepairRow) -> RepairOut:
-    return RepairOut(
-        id=row.id, at=row.at, action=row.action, actor=row.actor, reason=row.reason, steps=list(row.steps)
-    )
+    return RepairOut(id=row.id, at=row.at, action=row.action, actor=row.actor, reason=row.reason, steps=list(row.steps))
 
 
 def kind_of(step: StepSpec) -> str:

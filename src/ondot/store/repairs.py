@@ -49,9 +49,15 @@ async def reset_steps(
     result: str | None = None,
 ) -> None:
     """Remove results that were set by hand. `payload`, `result`: JSON for the steps that were `named`."""
-    await connection.execute(
-        _SQL["reset_steps"].text, tenant_no, run_id, step_nos, named, payload, result
-    )
+    await connection.execute(_SQL["reset_steps"].text, tenant_no, run_id, step_nos, named, payload, result)
+
+
+async def find_live_of_steps(
+    connection: Connection, tenant_no: TenantNo, run_id: ExecutionId, step_nos: Sequence[int]
+) -> list[ExecutionId]:
+    """Executions of these steps that have not ended."""
+    rows = await connection.fetch(_SQL["find_live_of_steps"].text, tenant_no, run_id, step_nos)
+    return [ExecutionId(row["id"]) for row in rows]
 
 
 async def find_open_ends(

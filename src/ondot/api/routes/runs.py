@@ -88,9 +88,7 @@ async def list_all_runs(
     return RunList(items=shown, next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None)
 
 
-@router.get(
-    "/workflows/{id}/runs", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=RunList
-)
+@router.get("/workflows/{id}/runs", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=RunList)
 async def list_runs_of_workflow(
     services: RequestServices,
     tenant_no: Tenant,
@@ -172,9 +170,7 @@ async def list_steps_of_run(
     return StepList(items=shown, next_cursor=str(steps[limit - 1].step_no) if len(steps) > limit else None)
 
 
-@router.get(
-    "/runs/{run}/steps/{step}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=StepDetail
-)
+@router.get("/runs/{run}/steps/{step}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=StepDetail)
 async def get_one_step(services: RequestServices, tenant_no: Tenant, run_id: RunPath, name: StepPath) -> StepDetail:
     """A step of a run, with its result and all its generations."""
     async with services.database.reading(tenant_no) as connection:

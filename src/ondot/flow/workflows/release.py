@@ -22,6 +22,7 @@ from ondot.model.patterns import Pattern, compile_pattern
 from ondot.model.workflow.spec import Approve, StepSpec, SubWorkflow, Wait
 from ondot.model.workflow.step_spec import step_job_spec
 from ondot.model.workflow.values import Unresolved, find_steps_named, may_refer, resolve
+from ondot.store.repairs import find_step_payloads
 from ondot.store.steps import NewExecution, release_steps
 
 BATCH: Final = 1_000
@@ -77,11 +78,12 @@ async def _release(work: RunPass, step_nos: Sequence[int]) -> None:
     specs = {no: step_job_spec(work.spec, no) for no in step_nos}
     pools = await work.database.pools.register(work.connection, {spec.pool for spec in specs.values()})
     values = await read_values(work, merge_wanted(work.graph.steps[no].payload for no in step_nos))
+    given = await _read_given_payloads(work, step_nos)
     new, rejected = [], []
     for no, id_ in zip(step_nos, work.database.clock.new_ids(len(step_nos)), strict=True):
         spec = specs[no]
         try:
-            payload = await _make_payload(work, work.graph.steps[no], values)
+            payload = given[no] if no in given else await _make_payload(work, work.graph.steps[no], values)
         except Unresolved as trouble:
             rejected.append(Rejection(no, str(trouble)))
             continue
@@ -102,6 +104,14 @@ async def _release(work: RunPass, step_nos: Sequence[int]) -> None:
             work.effects.wake(pool_no, ready_at)
     if rejected:
         await fail_steps(work, rejected)
+
+
+async def _read_given_payloads(work: RunPass, step_nos: Sequence[int]) -> dict[int, str]:
+    """Payloads that retries gave to these steps; they are taken as they are."""
+    given = [no for no in step_nos if work.progress.rows[no].own_payload]
+    if not given:
+        return {}
+    return await find_step_payloads(work.connection, work.run.tenant_no, work.run.id, given)
 
 
 async def _make_payload(work: RunPass, step: StepSpec, values: Mapping[str, Value]) -> str | None:

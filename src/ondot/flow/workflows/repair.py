@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from typing import Final
 from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
@@ -35,11 +36,13 @@ from ondot.model.workflow.repair import (
 from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.model.workflow.verdict import find_unhandled
 from ondot.ports.objects import Objects
-from ondot.store.audit import By, record
+from ondot.store.audit import Action, By, record
 from ondot.store.database import Database
 from ondot.store.endings import end_queued, request_cancels
 from ondot.store.executions import get_execution
 from ondot.store.repairs import (
+    RepairAction,
+    find_live_of_steps,
     find_open_ends,
     insert_repair,
     keep_past_steps,
@@ -47,7 +50,7 @@ from ondot.store.repairs import (
     resolve_step_letters,
 )
 from ondot.store.runs import RunRow, lock_run, requeue_run
-from ondot.store.steps import change_steps, find_all_steps, find_executions_of_run
+from ondot.store.steps import change_steps, find_all_steps
 from ondot.telemetry.log import get_logger
 
 TRIES = 5
@@ -156,13 +159,13 @@ async def repair_in(
     elif run.state is RunState.BLOCKED:
         await _requeue(run_pass)
     await run_pass.write()
-    action = "retry" if wanted.change == "from" else wanted.change
+    action, audited = _ACTIONS[wanted.change]
     await insert_repair(work.connection, work.tenant_no, repair_id, run_id, action, by, named)
     await record(
         work.connection,
         work.tenant_no,
         by,
-        f"run.{action}",
+        audited,
         run_id,
         {"job_id": run.job_id, "steps": named[:AUDITED], "reset": len(plan.again)},
         before={"steps": before},
@@ -171,7 +174,13 @@ async def repair_in(
     return _describe(run, graph, wanted, named, plan, run.state, repair_id), run_pass.effects
 
 
-_WORDS: dict[Change, str] = {
+_ACTIONS: Final[dict[Change, tuple[RepairAction, Action]]] = {
+    "retry": ("retry", "run.retry"),
+    "from": ("retry", "run.retry"),
+    "skip": ("skip", "run.skip"),
+    "result": ("result", "run.result"),
+}
+_WORDS: Final[dict[Change, str]] = {
     "retry": "retried",
     "from": "run again",
     "skip": "skipped",
@@ -194,7 +203,7 @@ async def lock_repairable(work: Work, run_id: ExecutionId) -> RunRow:
         )
     if run.state is RunState.ENDING:
         raise Conflict(
-            f"The run {run_id} is ending {run.verdict}: its `finally` steps run. Wait until it has ended, then rerun it."
+            f"The run {run_id} is ending {run.verdict}: its `finally` steps run. Wait until it has ended, and rerun it."
         )
     return run
 
@@ -239,12 +248,14 @@ def _refuse(graph: Graph, refused: NotRepairable, change: Change) -> str:
         case "final":
             return f"Step '{name}' is a `finally` step: it runs when the run ends."
         case "succeeded":
-            advice = f' To run it and everything below it again, name it in "from".' if change == "retry" else ""
+            advice = ' To run it and everything below it again, name it in "from".' if change == "retry" else ""
             return f"Step '{name}' has succeeded, so it cannot be {does}.{advice}"
         case "running":
-            return f"Step '{name}' runs, so it cannot be {does}. Cancel its execution first, or wait until it has ended."
+            return (
+                f"Step '{name}' runs, so it cannot be {does}. Cancel its execution first, or wait until it has ended."
+            )
         case "skipped" if not above:
-            return f"Step '{name}' was skipped by its rule, so it cannot be {does}. Name it in \"from\" to decide it again."
+            return f"Step '{name}' was skipped, so it cannot be {does}. Name it in \"from\" to decide it again."
         case _ if above:
             return f"Step '{name}' has not run because of {above}: repair that instead."
         case _:
@@ -265,10 +276,9 @@ async def _reset(
     run, connection = work.run, work.connection
     changed = sorted({*plan.again, *plan.set_by_hand})
     await keep_past_steps(connection, run.tenant_no, run.id, repair_id, changed)
-    await reset_steps(
-        connection, run.tenant_no, run.id, changed, start, payload=wanted.payload, result=wanted.result
-    )
-    # In this order: the plan is made from what the rows say before.
+    await reset_steps(connection, run.tenant_no, run.id, changed, start, payload=wanted.payload, result=wanted.result)
+    for no in start if wanted.payload is not None else ():
+        rows[no].own_payload = True
     work.progress.counts.update(apply_repair(work.graph, rows, plan, why))
     work.progress.load(rows.values())
     await _stop(work, plan, rows, why)
@@ -283,21 +293,24 @@ async def _stop(work: RunPass, plan: Repair, rows: dict[int, StepRow], why: str)
     """Cancel the executions of steps that run and shall run again. Their ends arrive, and start the next generation."""
     if not plan.stopped:
         return
-    run, connection, stopped = work.run, work.connection, frozenset(plan.stopped)
+    run, connection = work.run, work.connection
     for _ in range(TRIES):
-        live = [entry.id for entry in await find_executions_of_run(connection, run.id) if entry.step_no in stopped]
+        live = await find_live_of_steps(connection, run.tenant_no, run.id, plan.stopped)
         ended = await end_queued(connection, run.tenant_no, dict.fromkeys(live, why), CANCEL) if live else []
         running = [id_ for id_ in live if id_ not in set(ended)]
         asked = await request_cancels(connection, run.tenant_no, running, why) if running else []
         if len(asked) == len(running):
             break
         # A worker took one or gave it back at this moment: look again.
-    awaited = {rows[no].execution_id for no in stopped} - {None}
-    found = {entry.id for entry in await find_executions_of_run(connection, run.id)}
-    found |= await find_open_ends(connection, run.tenant_no, run.id, [id_ for id_ in awaited if id_ is not None])
-    for no in stopped:
+    # In this order: one that ends meanwhile is no longer live, and its end can be seen.
+    found: set[UUID] = set(await find_live_of_steps(connection, run.tenant_no, run.id, plan.stopped))
+    awaited = [id_ for no in plan.stopped if (id_ := rows[no].execution_id) is not None]
+    found |= await find_open_ends(connection, run.tenant_no, run.id, awaited)
+    for no in plan.stopped:
         if rows[no].execution_id not in found:
-            rows[no].execution_id = None  # Nothing of it runs: a step that waits for a time or a person has no execution.
+            rows[
+                no
+            ].execution_id = None  # Nothing of it runs: a step that waits for a time or a person has no execution.
     work.effects.runs.add(run.id)
 
 

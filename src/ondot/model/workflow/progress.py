@@ -53,6 +53,8 @@ class StepRow:
     parents_skipped: int = 0
     reason: str | None = None
     """Why it is in its state. Of a WAITING step: a parent that did not succeed, so that a skip or block can name it."""
+    own_payload: bool = False
+    """A retry gave it a payload."""
 
     @property
     def parents_ended(self) -> int:

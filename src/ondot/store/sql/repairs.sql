@@ -27,6 +27,14 @@ SET result = CASE WHEN step_no = ANY ($4::integer[]) THEN $6::text::json END,
     ended_at = NULL
 WHERE run_id = $2::uuid AND tenant_no = $1::integer AND step_no = ANY ($3::integer[]);
 
+-- name: find_live_of_steps :many
+-- index: execution_other
+-- Executions of these steps that have not ended.
+-- $1 tenant_no, $2 run_id, $3 step_nos
+SELECT id FROM ondot.execution
+WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin NOT IN ('fire', 'backfill') AND origin = 'step'
+  AND step_no = ANY ($3::integer[]);
+
 -- name: find_open_ends :many
 -- index: arrival_pkey
 -- Which of these executions have ended, and their run has not seen it.

@@ -9,14 +9,16 @@ SELECT $1::uuid, n, $2::integer, 'WAITING' FROM generate_series(0, $3::integer -
 -- Each is probed separately: the planner, which may have seen few rows, would read the whole run for one step.
 -- $1 run_id, $2 step_nos
 SELECT s.* FROM unnest($2::integer[]) AS n(step_no) CROSS JOIN LATERAL (
-    SELECT step_no, state, execution_id, parents_succeeded, parents_failed, parents_skipped, reason
+    SELECT step_no, state, execution_id, parents_succeeded, parents_failed, parents_skipped, reason,
+           payload IS NOT NULL AS own_payload
     FROM ondot.step WHERE run_id = $1::uuid AND step_no = n.step_no LIMIT 1
 ) s;
 
 -- name: find_all_steps :many
 -- index: step_pkey
 -- $1 run_id
-SELECT step_no, state, execution_id, parents_succeeded, parents_failed, parents_skipped, reason
+SELECT step_no, state, execution_id, parents_succeeded, parents_failed, parents_skipped, reason,
+       payload IS NOT NULL AS own_payload
 FROM ondot.step WHERE run_id = $1::uuid ORDER BY step_no;
 
 -- name: change_steps :none
