@@ -12,6 +12,7 @@ from ondot.kms import generate_key
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION
 from tests.api.conftest import Caller
 from tests.api.test_secrets import caller_with
+from tests.api.workflow_runs import blocked_run
 from tests.proves import proves
 from tests.world import World, failed
 
@@ -100,6 +101,22 @@ async def cancel(api: Caller) -> Request:
 
 async def retry(api: Caller) -> Request:
     return f"/v1/executions/{await letter(api)}/retry", None
+
+
+async def blocked(api: Caller) -> str:
+    return f"/v1/runs/{await blocked_run(api, await api.world.worker())}"
+
+
+async def retry_run(api: Caller) -> Request:
+    return f"{await blocked(api)}/retry", {"reason": "fixed"}
+
+
+async def skip_step(api: Caller) -> Request:
+    return f"{await blocked(api)}/skip", {"step": "b"}
+
+
+async def set_result(api: Caller) -> Request:
+    return f"{await blocked(api)}/result", {"step": "b", "result": "s3cret-canary"}
 
 
 async def replay(api: Caller) -> Request:
@@ -232,6 +249,9 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/jobs/{id}/backfills/{backfill_id}/cancel": (cancel_backfill, "job.backfill_cancel"),
     "POST /v1/executions/{id}/cancel": (cancel, "execution.cancel"),
     "POST /v1/executions/{id}/retry": (retry, "execution.retry"),
+    "POST /v1/runs/{id}/retry": (retry_run, "run.retry"),
+    "POST /v1/runs/{id}/skip": (skip_step, "run.skip"),
+    "POST /v1/runs/{id}/result": (set_result, "run.result"),
     "POST /v1/dead-letters/replay": (replay, "dead_letter.replay"),
     "POST /v1/dead-letters/discard": (discard, "dead_letter.discard"),
     "POST /v1/dead-letters/operations/{id}/cancel": (cancel_operation, "dead_letter.stop"),
@@ -265,6 +285,7 @@ CHANGE_NOTHING: Final = {
 SHOWS_VALUES: Final = frozenset(
     {
         *("job.create", "job.update", "job.delete", "job.pause", "job.resume", "execution.cancel", "pool.limits"),
+        *("run.retry", "run.skip", "run.result"),
         *("tenant.create", "tenant.update", "tenant.suspend", "tenant.resume", "tenant.delete"),
     }
 )

@@ -53,6 +53,9 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/schedules/preview": [{"cron": "0 9 * * *"}],
     "POST /v1/executions/{id}/cancel": [None],
     "POST /v1/executions/{id}/retry": [None, {"version": "current"}],
+    "POST /v1/runs/{id}/retry": [None, {"from": ["{text}"]}],
+    "POST /v1/runs/{id}/skip": [{"step": "{text}"}],
+    "POST /v1/runs/{id}/result": [{"step": "{text}", "result": 1}],
     "POST /v1/dead-letters/replay": [{"ids": ["{id}"]}, {"filter": {"job_id": "{id}"}, "dry_run": True}],
     "POST /v1/dead-letters/discard": [{"ids": ["{id}"], "reason": "stolen"}],
     "PATCH /v1/pools/{name}": [{"concurrency": 1}],
@@ -85,7 +88,7 @@ MAKES: Final = frozenset(
 """Routes that succeed with a foreign text: names are free to use."""
 NAMES_NOTHING: Final = frozenset({"POST /v1/webhooks/signing-secret/rotate"})
 """Routes that change what is the attacker's own, and name nothing: each answer differs from the one before."""
-ID_PARAMETERS: Final = frozenset({"job_id", "subject", "cursor"})
+ID_PARAMETERS: Final = frozenset({"job_id", "subject", "cursor", "parent"})
 _ID: Final = re.compile(r'"(\w+)": "([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
 TEXT_PARAMETERS: Final = frozenset({"name", "q", "pool", "label", "fingerprint", "action"})
 

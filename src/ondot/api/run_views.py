@@ -7,12 +7,14 @@ from ondot.document.runs import (
     GenerationOut,
     ParentOut,
     RepairOut,
+    RunChange,
     RunDetail,
     RunOut,
     StepCounts,
     StepDetail,
     StepOut,
 )
+from ondot.flow.workflows.repair import Repaired
 from ondot.model.ids import ExecutionId
 from ondot.model.job import JobSpec
 from ondot.model.workflow.critical_path import find_critical_path
@@ -206,6 +208,20 @@ def step_detail(
 
 def repair_out(row: RepairRow) -> RepairOut:
     return RepairOut(id=row.id, at=row.at, action=row.action, actor=row.actor, reason=row.reason, steps=list(row.steps))
+
+
+def repaired_out(done: Repaired) -> RunChange:
+    return RunChange(
+        run_id=done.run_id,
+        action="retry" if done.action == "from" else done.action,
+        dry_run=done.repair_id is None,
+        state=done.state,
+        runs_again=list(done.again),
+        stops=list(done.stopped),
+        set_by_hand=done.set_by_hand,
+        job_version=done.job_version,
+        repair_id=done.repair_id,
+    )
 
 
 def kind_of(step: StepSpec) -> str:

@@ -83,7 +83,9 @@ async def resolve_step_letters(
     return [ExecutionId(row["execution_id"]) for row in rows]
 
 
-async def find_step_payloads(connection: Connection, run_id: ExecutionId, step_nos: Sequence[int]) -> dict[int, str]:
+async def find_step_payloads(
+    connection: Connection, tenant_no: TenantNo, run_id: ExecutionId, step_nos: Sequence[int]
+) -> dict[int, str]:
     """Payloads that retries gave to these steps, as JSON."""
-    rows = await connection.fetch(_SQL["find_step_payloads"].text, run_id, step_nos)
+    rows = await connection.fetch(_SQL["find_step_payloads"].text, tenant_no, run_id, step_nos)
     return {row["step_no"]: row["payload"] for row in rows}

@@ -178,9 +178,13 @@ async def find_step_executions(
     # A day at a time: a run may wait for a person for a week, and retries of it span its days.
     for _, group in groupby((id_ for id_ in wanted if id_ not in found), key=lambda id_: id_.int // DAY_BITS):
         day = list(group)
-        text = with_day_bounds(_SQL["find_ended_steps"], day, from_id="$3", before_id="$4")
-        found |= {row["id"]: row for row in await connection.fetch(text, tenant_no, day)}
-    return {id_: StepExecution(**(dict(row) | {"error": _decode(row["error"])})) for id_, row in found.items()}
+        text = with_day_bounds(_SQL["find_ended_steps"], day, from_id="$4", before_id="$5")
+        rows = await connection.fetch(text, tenant_no, day, most_result_bytes)
+        found |= {row["id"]: row for row in rows}
+    return {
+        id_: StepExecution(**(dict(row) | {"error": _decode(row["error"]), "result": _decode(row["result"])}))
+        for id_, row in found.items()
+    }
 
 
 async def list_past_steps(connection: Connection, tenant_no: TenantNo, run_id: UUID, step_no: int) -> list[PastStep]:

@@ -1,13 +1,17 @@
-"""`/v1/runs`: runs of workflows, their steps, and repairs of them (W3, W8)."""
+"""`/v1/runs`: runs of workflows, their steps, and repairs of them (W3, W8).
+
+A key that is limited to pools is refused: the steps of a run may belong to any pool.
+"""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
-from ondot.api.dependencies import RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
+from ondot.api.openapi import takes
 from ondot.api.parameters import (
     Cursor,
     JobPath,
@@ -16,12 +20,27 @@ from ondot.api.parameters import (
     invalid_cursor,
     only_known_parameters,
     parse_cursor,
-    pool_of_execution,
 )
+from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
 from ondot.api.responses import Page
 from ondot.api.routes.jobs import load_job
-from ondot.api.run_views import graph_of, run_detail, run_out, step_detail, step_out, waiting_run_out
-from ondot.document.runs import RunDetail, RunOut, StepDetail, StepOut
+from ondot.api.run_views import graph_of, repaired_out, run_detail, run_out, step_detail, step_out, waiting_run_out
+from ondot.document.runs import (
+    ResultBody,
+    RetryBody,
+    RunChange,
+    RunDetail,
+    RunOut,
+    SkipBody,
+    StepDetail,
+    StepOut,
+    payload_text,
+    result_request,
+    result_text,
+    retry_run_request,
+    skip_request,
+)
+from ondot.flow.workflows.repair import Wanted, repair_run
 from ondot.model.access import Right
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -29,6 +48,7 @@ from ondot.model.job import JobSpec
 from ondot.model.workflow.graph import Graph
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.states import RunState, StepState
+from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.executions import ExecutionRow, get_execution, list_job_executions
 from ondot.store.run_reads import (
@@ -51,8 +71,8 @@ STEPS_OF_A_RUN = 1_000
 
 router = APIRouter(tags=["runs"], dependencies=[Depends(only_known_parameters)])
 
-RunPath = Annotated[UUID, Depends(id_in_path("run", "run", pool_of_execution))]
-StepPath = Annotated[str, Path(alias="step", max_length=200, description="The name of the step.")]
+RunPath = Annotated[UUID, Depends(id_in_path("run"))]
+StepPath = Annotated[str, Path(alias="name", max_length=200, description="The name of the step.")]
 
 
 class RunList(Page[RunOut]):
@@ -88,7 +108,7 @@ async def list_all_runs(
     return RunList(items=shown, next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None)
 
 
-@router.get("/workflows/{id}/runs", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=RunList)
+@router.get("/workflows/{id}/runs", dependencies=[needs(Right.JOBS_READ)], response_model=RunList)
 async def list_runs_of_workflow(
     services: RequestServices,
     tenant_no: Tenant,
@@ -129,7 +149,7 @@ async def list_runs_of_workflow(
     return RunList(items=items, next_cursor=str(page[-1].id) if len(executions) > limit else None)
 
 
-@router.get("/runs/{run}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=RunDetail)
+@router.get("/runs/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=RunDetail)
 async def get_one_run(services: RequestServices, tenant_no: Tenant, run_id: RunPath) -> RunDetail:
     """A run: its state, its steps with times and results, its critical path, and what people did to it."""
     async with services.database.reading(tenant_no) as connection:
@@ -150,7 +170,7 @@ async def get_one_run(services: RequestServices, tenant_no: Tenant, run_id: RunP
     return run_detail(run_out(run, execution, spec), graph, payload, times, shown, next_cursor, repairs)
 
 
-@router.get("/runs/{run}/steps", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=StepList)
+@router.get("/runs/{id}/steps", dependencies=[needs(Right.JOBS_READ)], response_model=StepList)
 async def list_steps_of_run(
     services: RequestServices,
     tenant_no: Tenant,
@@ -170,7 +190,7 @@ async def list_steps_of_run(
     return StepList(items=shown, next_cursor=str(steps[limit - 1].step_no) if len(steps) > limit else None)
 
 
-@router.get("/runs/{run}/steps/{step}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=StepDetail)
+@router.get("/runs/{id}/steps/{name}", dependencies=[needs(Right.JOBS_READ)], response_model=StepDetail)
 async def get_one_step(services: RequestServices, tenant_no: Tenant, run_id: RunPath, name: StepPath) -> StepDetail:
     """A step of a run, with its result and all its generations."""
     async with services.database.reading(tenant_no) as connection:
@@ -193,7 +213,7 @@ def number_of(graph: Graph, name: str) -> int:
     no = graph.numbers.get(name)
     if no is None:
         close = get_close_matches(name[:100], graph.names, n=1)
-        advice = f"Did you mean '{close[0]}'?" if close else "See its steps: GET /v1/runs/{run}/steps."
+        advice = f"Did you mean '{close[0]}'?" if close else "See its steps: GET /v1/runs/…/steps."
         raise NotFound(f"The workflow has no step '{name[:100]}'. {advice}")
     return no
 
@@ -258,3 +278,90 @@ def _parse_step_no(cursor: str | None) -> int:
     if not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 9):
         raise invalid_cursor()
     return int(cursor)
+
+
+@router.post(
+    "/runs/{id}/retry",
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=RunChange,
+    openapi_extra=takes(RetryBody, required=False),
+)
+async def retry_run(
+    request: Request,
+    services: RequestServices,
+    tenant_no: Tenant,
+    by: BySender,
+    run_id: RunPath,
+    body: OptionalJsonBody,
+    _key: Key = None,
+) -> Response:
+    """Run steps of a run again, under its id: those that failed, those that are named, or everything below a step."""
+    wanted = retry_run_request(body)
+    how = Wanted(
+        "retry" if wanted.from_ is None else "from",
+        None if (names := wanted.steps or wanted.from_) is None else tuple(names),
+        payload=payload_text(wanted),
+        dry_run=wanted.dry_run,
+    )
+    services.quotas.check_replay(tenant_no, how.payload)
+    return await _repair(request, services, tenant_no, run_id, how, by.because(wanted.reason))
+
+
+@router.post(
+    "/runs/{id}/skip",
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=RunChange,
+    openapi_extra=takes(SkipBody),
+)
+async def skip_step(
+    request: Request,
+    services: RequestServices,
+    tenant_no: Tenant,
+    by: BySender,
+    run_id: RunPath,
+    body: JsonBody,
+    _key: Key = None,
+) -> Response:
+    """Count a failed step as skipped, and decide everything below it again."""
+    wanted = skip_request(body)
+    how = Wanted("skip", (wanted.step,), dry_run=wanted.dry_run)
+    return await _repair(request, services, tenant_no, run_id, how, by.because(wanted.reason))
+
+
+@router.post(
+    "/runs/{id}/result",
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=RunChange,
+    openapi_extra=takes(ResultBody),
+)
+async def set_result(
+    request: Request,
+    services: RequestServices,
+    tenant_no: Tenant,
+    by: BySender,
+    run_id: RunPath,
+    body: JsonBody,
+    _key: Key = None,
+) -> Response:
+    """Count a failed step as succeeded with this result, and decide everything below it again."""
+    wanted = result_request(body)
+    how = Wanted("result", (wanted.step,), result=result_text(wanted), dry_run=wanted.dry_run)
+    services.quotas.check_replay(tenant_no, how.result)
+    return await _repair(request, services, tenant_no, run_id, how, by.because(wanted.reason))
+
+
+async def _repair(
+    request: Request, services: Services, tenant_no: TenantNo, run_id: UUID, wanted: Wanted, by: By
+) -> Response:
+    text = await repair_run(
+        services.database,
+        services.dispatcher,
+        tenant_no,
+        ExecutionId(run_id),
+        wanted,
+        by=by,
+        render=lambda done: repaired_out(done).model_dump_json(),
+        idempotency=idempotency_of(request),
+        objects=services.objects,
+    )
+    return Response(text, media_type="application/json")

@@ -17,8 +17,8 @@ def find_critical_path(parents: Sequence[Sequence[int]], times: Mapping[int, Tim
     ended = {no: ended_at for no, (_, ended_at) in times.items() if ended_at is not None}
     if not running and not ended:
         return []
-    no = min(running, key=lambda no: (running[no], no)) if running else max(ended, key=lambda no: (ended[no], -no))
+    no = min(running, key=lambda no: (running[no], no)) if running else max(ended, key=lambda no: (ended[no], no))
     path = [no]
     while above := [parent for parent in parents[path[-1]] if parent in ended]:
-        path.append(max(above, key=lambda no: (ended[no], -no)))
+        path.append(max(above, key=lambda no: (ended[no], no)))
     return path[::-1]

@@ -55,6 +55,6 @@ RETURNING execution_id;
 -- name: find_step_payloads :many
 -- index: step_pkey
 -- The payloads that retries gave.
--- $1 run_id, $2 step_nos
+-- $1 tenant_no, $2 run_id, $3 step_nos
 SELECT step_no, payload::text AS payload FROM ondot.step
-WHERE run_id = $1::uuid AND step_no = ANY ($2::integer[]) AND payload IS NOT NULL;
+WHERE run_id = $2::uuid AND tenant_no = $1::integer AND step_no = ANY ($3::integer[]) AND payload IS NOT NULL;

@@ -58,13 +58,13 @@ FROM unnest($2::uuid[]) AS n(id) JOIN ondot.execution e ON e.id = n.id AND e.ten
 -- name: find_ended_steps :many
 -- index: history_pkey
 -- The bounds are written into the text (store.day_bounds), so that only the tables of their days are planned and locked.
--- Results of more bytes than $5 are left out.
--- $1 tenant_no, $2 ids of executions, $3 from id, $4 before id, $5 the most bytes of a result
+-- Results of more bytes than $3 are left out.
+-- $1 tenant_no, $2 ids of executions, $3 the most bytes of a result, $4 from id, $5 before id
 SELECT h.id, h.state, h.ready_at, h.started_at, h.attempt_no, NULL::timestamptz AS cancel_at, h.worker_id, h.error,
-       CASE WHEN octet_length(h.result::text) <= $5::integer THEN h.result END AS result,
+       CASE WHEN octet_length(h.result::text) <= $3::integer THEN h.result END AS result,
        octet_length(h.result::text) AS result_bytes
 FROM unnest($2::uuid[]) AS n(id)
-JOIN ondot.history h ON h.id = n.id AND h.tenant_no = $1::integer AND h.id >= $3::uuid AND h.id < $4::uuid;
+JOIN ondot.history h ON h.id = n.id AND h.tenant_no = $1::integer AND h.id >= $4::uuid AND h.id < $5::uuid;
 
 -- name: list_past_steps :many
 -- index: past_step_pkey
