@@ -17,7 +17,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import Work, begin
 from ondot.flow.workflows.advance import advance_run, move
-from ondot.flow.workflows.release import NeedsObjects, read_objects
+from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import Effects, RunPass, open_pass
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, Unavailable
 from ondot.model.execution import CANCEL
