@@ -558,7 +558,6 @@ AT_CREATION = [
 ]
 
 LATER = [
-    when("/schedule/event", NOT_YET, schedule={"event": {"type": "x"}}),
     bad({"name": "n", "target": {"grpc": {"service": "x"}}}, "/target/grpc", NOT_YET, "use `http`"),
     bad({"name": "n", "target": {"publish": {"topic": "x"}}}, "/target/publish", NOT_YET),
 ]

@@ -278,6 +278,7 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
 
 CHANGE_NOTHING: Final = {
     "POST /v1/schedules/preview": "computes fires",
+    "POST /v1/events": "thousands a second, each of which is its own record",
     "DELETE /v1/sessions": "the caller signs out; sign-ins are on record",
     "DELETE /v1/sessions/{id}": "the caller signs out; sign-ins are on record",
 }

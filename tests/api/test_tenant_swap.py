@@ -51,6 +51,7 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/jobs/{id}/run": [None, {"payload": {"stolen": True}}],
     "POST /v1/jobs/{id}/backfill": [{"from_at": "{before}", "to_at": "{now}"}],
     "POST /v1/schedules/preview": [{"cron": "0 9 * * *"}],
+    "POST /v1/events": [{"specversion": "1.0", "id": "{text}", "source": "{text}", "type": "{text}"}],
     "POST /v1/executions/{id}/cancel": [None],
     "POST /v1/executions/{id}/retry": [None, {"version": "current"}],
     "POST /v1/runs/{id}/retry": [None, {"from": ["{text}"]}],
@@ -78,6 +79,7 @@ MAKES: Final = frozenset(
         "POST /v1/jobs",
         "POST /v1/jobs/batch",
         "POST /v1/workflows",
+        "POST /v1/events",
         "POST /v1/hooks",
         "POST /v1/keys",
         "POST /v1/schedules/preview",
@@ -90,7 +92,7 @@ NAMES_NOTHING: Final = frozenset({"POST /v1/webhooks/signing-secret/rotate"})
 """Routes that change what is the attacker's own, and name nothing: each answer differs from the one before."""
 ID_PARAMETERS: Final = frozenset({"job_id", "subject", "cursor", "parent"})
 _ID: Final = re.compile(r'"(\w+)": "([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
-TEXT_PARAMETERS: Final = frozenset({"name", "q", "pool", "label", "fingerprint", "action"})
+TEXT_PARAMETERS: Final = frozenset({"name", "q", "pool", "label", "fingerprint", "action", "type", "source", "subject"})
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,10 @@ async def fill(tenant: Inhabitant) -> None:
     await tenant.create(unique=f"{canary}-once", **{"in": "1h"})
     later = await tenant.create()
     await tenant.create(depends_on=[later])
+    # A job that an event has started.
+    await tenant.create(schedule={"event": {"type": f"{canary}.type"}}, payload=None)
+    sent = {"specversion": "1.0", "id": f"{canary}-1", "source": f"/{canary}", "type": f"{canary}.type", "data": canary}
+    await tenant.send("POST", "/v1/events", 202, sent)
     # A secret, and a job that uses it; the key of its signatures; the seals of its audit log.
     await tenant.send("PUT", f"/v1/secrets/{canary}-secret", 200, {"value": f"{canary}-value"})
     await tenant.create(key=f"{canary}-secretive", payload={"token": {"$secret": f"{canary}-secret"}}, **{"in": "1h"})

@@ -37,6 +37,7 @@ BLOCKS: Final = {
     "lock_owners": "the owners of the installation, who belong to the first tenant",
     "has_users": "whether the installation has any",
     "forget_sessions": "housekeeping",
+    "forget_event_keys": "housekeeping",
     "find_due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",
     "plan_fires": "the tenant comes from the timer",

@@ -16,6 +16,7 @@ from ondot.api.quotas import QuotaGuard
 from ondot.api.request_id import request_id_of
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.hooks import Hooks
+from ondot.flow.events.receive import EventReceiver
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.signing import Signing
@@ -47,6 +48,7 @@ class Services:
     signing: Signing = field(init=False)
     hooks: Hooks = field(init=False)
     group_commit: GroupCommit = field(init=False)
+    events: EventReceiver = field(init=False)
     intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
     """None: no ceiling is set, and every job is accepted."""
@@ -57,6 +59,7 @@ class Services:
         self.signing = Signing(self.vault)
         self.hooks = Hooks(self.database, self.vault)
         self.group_commit = GroupCommit(self.database, self.dispatcher)
+        self.events = EventReceiver(self.database, self.dispatcher)
         self.intake = Intake(self.database.settings)
         self.quotas = QuotaGuard(self.database)
         ceiling = self.database.settings.queue_ceiling

@@ -127,6 +127,12 @@ class QuotaGuard:
             if not await self._is_repeated(tenant.tenant_no, idempotency):
                 raise
 
+    async def room_for_events(self, tenant: Tenant, sizes: Sequence[int]) -> None:
+        """Raises if a quota does not allow events of these sizes now."""
+        for number, size in enumerate(sizes):
+            self.check_payload(tenant, size, f"/{number}" if len(sizes) > 1 else "")
+        await self._take(tenant, "events", tenant.quotas.events, len(sizes))
+
     def check_version(self, tenant_no: TenantNo, spec: JobSpec) -> None:
         """Raises if a quota does not allow a new version of a job."""
         if (tenant := self.with_quotas(tenant_no)) is not None:

@@ -49,6 +49,11 @@ async def batch_of(request: Request) -> object:
     return await intake.parse(parse, is_slow=len(raw) > LARGE)
 
 
+async def read_body(request: Request, max_bytes: int) -> bytes:
+    """The bytes of a body that is not read as JSON of ondot's own."""
+    return await _raw(request, max_bytes)
+
+
 async def _read(request: Request) -> bytes:
     return await _raw(request, services_of(request).intake.max_bytes)
 

@@ -64,6 +64,7 @@ class ExecutionDetail(ExecutionOut):
     """One execution, with its history."""
 
     attempts: list[AttemptOut]
+    event_id: UUID | None = Field(default=None, description="The event that started it: GET /v1/events/{id}.")
 
 
 class SkippedRange(BaseModel):

@@ -28,6 +28,7 @@ from ondot.api.routes import (
     backfills,
     create,
     dead_letters,
+    events,
     executions,
     explain,
     fleet,
@@ -46,6 +47,7 @@ from ondot.api.routes import (
     webhooks,
     workflows,
 )
+from ondot.api.routes.events import CloudEventBody
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.pools import PoolBody
 from ondot.api.routes.secrets import SecretBody
@@ -84,6 +86,7 @@ PARTS = (
     skipped,
     schedules,
     executions,
+    events,
     explain,
     runs,
     dead_letters,
@@ -107,6 +110,7 @@ BODIES = (
     ResumeBody,
     RunBody,
     CancelBody,
+    CloudEventBody,
     RetryExecutionBody,
     ReplayBody,
     DiscardBody,

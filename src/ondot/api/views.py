@@ -1,6 +1,7 @@
 """Rows of the store as the API shows them."""
 
 from typing import Any, Final
+from uuid import UUID
 
 import msgspec
 
@@ -75,7 +76,9 @@ def _payload(row: ExecutionRow, spec: JobSpec | None, *, whole: bool) -> Any:
     return msgspec.json.decode(spec.payload)
 
 
-def execution_detail(row: ExecutionRow, spec: JobSpec | None, attempts: list[AttemptRow]) -> ExecutionDetail:
+def execution_detail(
+    row: ExecutionRow, spec: JobSpec | None, attempts: list[AttemptRow], event_id: UUID | None = None
+) -> ExecutionDetail:
     """With all attempts: failed ones are stored, one that runs or has succeeded is part of the execution's row."""
     shown = attempts_out(attempts)
     if row.state in {State.RUNNING, State.SUCCEEDED}:
@@ -89,7 +92,8 @@ def execution_detail(row: ExecutionRow, spec: JobSpec | None, attempts: list[Att
                 error=None,
             )
         )
-    return ExecutionDetail(**execution_out(row, spec, whole=True).model_dump(), attempts=shown)
+    execution = execution_out(row, spec, whole=True)
+    return ExecutionDetail(**execution.model_dump(), attempts=shown, event_id=event_id)
 
 
 def attempts_out(attempts: list[AttemptRow]) -> list[AttemptOut]:

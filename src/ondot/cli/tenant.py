@@ -51,9 +51,7 @@ AllowHost = Annotated[
 DenyHost = Annotated[
     list[str] | None, typer.Option(metavar="HOST|NETWORK", help="A host or network that it never calls; none for none.")
 ]
-Events = Annotated[
-    str | None, typer.Option(metavar="N/DURATION|none", help="Quota: events that are sent. No effect yet.")
-]
+Events = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: events that are sent.")]
 
 app = typer.Typer(help="Tenants: who shares this installation. For owners.", no_args_is_help=True)
 

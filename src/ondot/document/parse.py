@@ -28,6 +28,7 @@ from ondot.document.schedule_body import ScheduleBody
 from ondot.document.shorthand import SHORT, STEPS, Path
 from ondot.document.workflow import read_workflow
 from ondot.model.errors import Fault, InvalidBody, InvalidSchedule
+from ondot.model.event_payload import find_faults as find_event_faults
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import EPOCH
 from ondot.model.job import JobSpec, TargetSpec, keep_hidden, refuse_unchanged
@@ -36,6 +37,7 @@ from ondot.model.schedule.looks import Looks, allowed
 from ondot.model.secret import Hidden, find_references, may_refer, read_reference
 from ondot.model.target import HttpTarget
 from ondot.model.workflow.spec import StepSpec, WorkflowTarget
+from ondot.model.workflow.values import may_refer as refers_to_event
 
 MAX_JOB_BYTES: Final = 2 * MAX_PAYLOAD_BYTES
 MAX_BATCH_LOOKS: Final = 1_000_000
@@ -161,6 +163,7 @@ def _job_spec(
         raise reading.refusal()
     payload = encode_payload_text(body.payload, pointer)
     spec = spec_of(body, schedule=schedule, payload=as_payload(payload), workflow=workflow)
+    _check_event_payload(spec, reading)
     for path, message in find_late_changes(spec, current) if current is not None else ():
         reading.reject(path, message)
     if workflow is None:
@@ -202,6 +205,18 @@ def _find_secrets_of_steps(
         return spec, None
     replaced = structs.replace(spec, target=structs.replace(workflow, steps=steps))
     return replaced, tuple(sorted({*(of_job or ()), *(name for found in names for name in found)}))
+
+
+def _check_event_payload(spec: JobSpec, reading: Reading[JobBody]) -> None:
+    """References to the event; secrets are not filled in beside them, because what an event brings is plain data."""
+    if not spec.starts_by_event or not refers_to_event(spec.payload):
+        return
+    payload = msgspec.json.decode(spec.payload)
+    for place, message in find_event_faults(payload):
+        reading.reject(("payload", *place), message)
+    if may_refer(bytes(spec.payload)) and any(True for _ in find_references(payload)):
+        message = "A payload refers to the event or to secrets, not to both: put secrets into headers."
+        reading.reject(("payload",), message)
 
 
 def _find_secrets(

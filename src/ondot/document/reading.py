@@ -30,7 +30,6 @@ _ENCODER: Final = msgspec.json.Encoder()
 _NULL: Final = b"null"
 _KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}
 _NOT_YET: Final = {
-    ("schedule", "event"): "use `cron`, `every`, `at`, `in` or `rrule`",
     ("target", "grpc"): "use `http`",
     ("target", "publish"): "use `http`",
 }
@@ -182,4 +181,4 @@ def encode_payload_text(payload: object, pointer: str) -> bytes:
 
 def _kinds(body: ScheduleBody) -> tuple[object, ...]:
     """The kinds that the model has; `check_kinds` has rejected the others."""
-    return body.cron, body.every, body.at, body.in_, body.rrule
+    return body.cron, body.every, body.at, body.in_, body.rrule, body.event

@@ -17,6 +17,7 @@ from msgspec import Raw, Struct, structs
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from ondot.document.events import render_event
 from ondot.document.render_target import Seconds, TargetOut, render_target
 from ondot.document.rules import MAX_BATCH
 from ondot.document.structs import to_document, to_json
@@ -24,7 +25,7 @@ from ondot.model.duration import as_written
 from ondot.model.gates import Limits, Overlap, Rate
 from ondot.model.job import JobSpec, JobState, Priority, find_unsealed
 from ondot.model.retry import Backoff, Retry
-from ondot.model.schedule import Cron, Interval, Once, Schedule, When, in_words
+from ondot.model.schedule import Cron, Interval, Once, OnEvent, Schedule, When, in_words
 from ondot.model.schedule.dst import zone_info
 from ondot.model.schedule.rrule import Rrule, begins_of
 from ondot.model.workflow.spec import WorkflowTarget
@@ -68,6 +69,8 @@ class RuleOut(TypedDict, total=False):
 
 class ScheduleOut(RuleOut, total=False):
     """When a job fires."""
+
+    event: dict[str, Any]
 
     include: list[RuleOut]
     exclude: list[RuleOut]
@@ -309,6 +312,8 @@ def _render_rule(rule: When) -> RuleOut:
             return {"every": as_written(every_s), "anchor_at": to_json(anchor_at)}
         case Once(at=at, timezone=timezone):
             return {"at": to_json(at)} if timezone == "UTC" else {"at": to_json(at), "timezone": timezone}
+        case OnEvent():
+            return cast("RuleOut", {"event": render_event(rule)})
     assert_never(rule)
 
 

@@ -39,10 +39,11 @@ class RunBody(Body):
 class ResumeBody(Body):
     """How a paused job continues."""
 
-    missed: MissedPolicy = Field(
-        default="skip",
+    missed: MissedPolicy | None = Field(
+        default=None,
         description="Which fires of the pause run: none, the latest, or all that the job's `misfire.window` and "
-        "`misfire.limit` allow. The others are recorded as skipped.",
+        "`misfire.limit` allow. The others are recorded as skipped. Default: none; for a job that events start, as its "
+        "`misfire.policy` says.",
         examples=["skip"],
     )
 
@@ -92,10 +93,10 @@ def run_payload(raw: object) -> Raw | None:
     return encode_payload(reading.body.payload, "") if "payload" in reading.body.model_fields_set else None
 
 
-def resume_missed(raw: object) -> MissedPolicy:
-    """What a resumed job does about the fires of its pause; it skips them if the request has no body."""
+def resume_missed(raw: object) -> MissedPolicy | None:
+    """What a resumed job does about the fires of its pause; None: as it does by itself."""
     if raw is None:
-        return "skip"
+        return None
     reading = read(ResumeBody, raw, "", 'for example {"missed": "once"}')
     if reading.body is None or reading.faults:
         raise invalid_body(reading.faults, all_of_schedule=False)

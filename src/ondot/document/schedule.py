@@ -12,11 +12,13 @@ from typing import Final, TypeVar
 
 from msgspec import structs
 
+from ondot.document.events import EventBody, read_event
 from ondot.document.render import ScheduleOut
 from ondot.document.rules import LONG_AGO_S
 from ondot.document.schedule_body import CalendarBody, RuleBody, ScheduleBody
 from ondot.document.shorthand import Path
 from ondot.document.structs import to_struct
+from ondot.model import misfire
 from ondot.model.errors import InvalidSchedule
 from ondot.model.misfire import Misfire
 from ondot.model.schedule import Calendar, Cron, Dst, Interval, Once, Schedule, When, check, next_fire
@@ -58,6 +60,8 @@ def schedule_of(
         faults = _faults_of_dates(body)
     else:
         body = body.model_copy(update={"timezone": "UTC"})  # and check the rest, to report all faults at once
+    if body.event is not None:
+        return _by_event(body, body.event)
     reading = _Reading(body, now, before, may_be_over)
     when, found = reading.rule(body)
     faults.extend(found)
@@ -88,6 +92,32 @@ def schedule_of(
     except InvalidSchedule as refusal:
         faults.extend((reading.place(fault.pointer), fault.message) for fault in refusal.faults)
     return faults, None if faults else schedule
+
+
+def _by_event(body: ScheduleBody, event: EventBody) -> tuple[Faults, Schedule | None]:
+    """The schedule of a job that events start: it has no instants, so nothing moves or bounds them."""
+    faults: Faults = [
+        ((name,), "It is for instants, and events start this job; leave it out.")
+        for name in (
+            "timezone",
+            "anchor_at",
+            "include",
+            "exclude",
+            "jitter",
+            "start_at",
+            "end_at",
+            "max_fires",
+            "calendar",
+        )
+        if getattr(body, name)
+    ]
+    if "dst" in body.model_fields_set:
+        faults.append((("dst",), "It is for instants, and events start this job; leave it out."))
+    rule, found = read_event(event)
+    faults.extend((("event", *path), message) for path, message in found)
+    misfire_of = to_struct(Misfire, body.misfire)
+    faults.extend((tuple(fault.pointer.strip("/").split("/")), fault.message) for fault in misfire.faults(misfire_of))
+    return faults, None if faults or rule is None else Schedule(when=rule, misfire=misfire_of)
 
 
 def _faults_of_end(schedule: Schedule, now: datetime) -> Faults:

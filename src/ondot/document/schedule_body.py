@@ -1,9 +1,10 @@
 """A schedule in a request: the fields of the long form, their meaning and their values (S1 to S4, S10)."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BeforeValidator, Field
 
+from ondot.document.events import EventBody
 from ondot.document.fields import LARGEST_INTEGER, Body, Duration, Instant, InstantOrLocal
 from ondot.document.rules import DAY_S
 from ondot.model.misfire import Misfire, MissedPolicy
@@ -126,7 +127,11 @@ class ScheduleBody(RuleBody):
     in_: Annotated[Duration, Field(le=CENTURY_S)] | None = Field(
         default=None, alias="in", description="Once, after this time.", examples=["10m"]
     )
-    event: Any = Field(default=None, description="Not supported yet.")
+    event: EventBody | None = Field(
+        default=None,
+        description="Events that start it, instead of instants.",
+        examples=[{"type": "com.acme.order.paid", "source": "/shop"}],
+    )
     include: Rules = Field(
         default_factory=list,
         description="Rules whose fires are added: it fires when any of them does.",

@@ -86,7 +86,7 @@ class QuotasBody(Body):
     reserved: Count | None = Field(default=None, description="Slots of each pool that are kept free for the tenant.")
     starts: RateOrNone = _rate("Attempts that start in a time.", "200/1s")
     creates: RateOrNone = _rate("Jobs that are created in a time, and runs that are asked for.", "100/1s")
-    events: RateOrNone = _rate("Events that are sent in a time. It has no effect yet: events are not built.", "500/1s")
+    events: RateOrNone = _rate("Events that are sent in a time.", "500/1s")
 
 
 class TargetsBody(Body):

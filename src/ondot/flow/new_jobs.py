@@ -14,6 +14,7 @@ from uuid import UUID
 
 from msgspec import Struct
 
+from ondot.flow.events.subscriptions import add_subscriptions
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
 from ondot.flow.work import Work
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
@@ -144,6 +145,8 @@ async def store_once_jobs(
 
 async def store_jobs(work: Work, jobs: Sequence[NewJob], moment: Moment) -> list[tuple[PoolNo, datetime]]:
     """Insert jobs and plan their fires inside the horizon; returns the pools to wake after the commit."""
+    if any(job.spec.starts_by_event for job in jobs):
+        await add_subscriptions(work, jobs)
     clock, now, sent_s = work.database.clock, moment.at, time.monotonic()
     clock.confirm(await insert_jobs(work.connection, work.tenant_no, jobs, clock.bounds([moment])), sent_s)
 

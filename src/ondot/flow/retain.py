@@ -12,6 +12,7 @@ from functools import partial
 from ondot.flow.dispatch import Dispatcher
 from ondot.store.database import Database
 from ondot.store.dependencies import end_blocked, find_stuck
+from ondot.store.events import forget_event_keys
 from ondot.store.idempotency import forget_keys
 from ondot.store.logs import forget_checkpoints
 from ondot.store.newest import NO_ID
@@ -58,6 +59,7 @@ class Retention:
         self._kinds: dict[str, Batch] = {
             "fleet": self._forget_fleet,
             "keys": self._forget_keys,
+            "event keys": self._forget_event_keys,
             "claims": self._forget_claims,
             "sessions": self._forget_sessions,
             "checkpoints": self._forget_checkpoints,
@@ -100,6 +102,10 @@ class Retention:
     async def _forget_keys(self) -> int:
         async with self._database.connection() as connection:
             return await forget_keys(connection, ROWS_A_PASS)
+
+    async def _forget_event_keys(self) -> int:
+        async with self._database.connection() as connection:
+            return await forget_event_keys(connection, ROWS_A_PASS)
 
     async def _forget_sessions(self) -> int:
         async with self._database.connection() as connection:

@@ -22,6 +22,7 @@ from msgspec import structs
 
 from ondot.flow.change.change import update_locked
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.subscriptions import lock_if_events
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.new_jobs import (
     Accepted,
@@ -211,6 +212,7 @@ async def _store_all(
     taken = await _existing(work, specs)
     for job in taken.values():
         work.database.clock.check(moment, job.now)
+    await lock_if_events(work, *specs, *(job.spec for job in taken.values()))
     once = {n: job for n, job in enumerate(drafts) if isinstance(job, NewOnceJob)}
     # By key: two requests that create the same keys in another order would deadlock.
     others = sorted(enumerate(drafts), key=lambda draft: draft[1].spec.key or "")

@@ -32,6 +32,8 @@ class Right(StrEnum):
     JOBS_READ = "jobs:read"
     JOBS_RUN = "jobs:run"
     JOBS_WRITE = "jobs:write"
+    EVENTS_SEND = "events:send"
+    """Send events, which start the jobs that they match."""
     AUDIT_READ = "audit:read"
     KEYS_MANAGE = "keys:manage"
     SECRETS_MANAGE = "secrets:manage"
@@ -52,7 +54,7 @@ SPECIAL: Final = frozenset({Right.SHELL, Right.PRIVATE_TARGETS, Right.SECRETS_US
 
 _VIEWER: Final = frozenset({Right.JOBS_READ})
 _OPERATOR: Final = _VIEWER | {Right.JOBS_RUN, Right.AUDIT_READ}
-_EDITOR: Final = _OPERATOR | {Right.JOBS_WRITE}
+_EDITOR: Final = _OPERATOR | {Right.JOBS_WRITE, Right.EVENTS_SEND}
 _ADMIN: Final = _EDITOR | {
     Right.KEYS_MANAGE,
     Right.SECRETS_MANAGE,

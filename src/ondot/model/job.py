@@ -19,7 +19,7 @@ from ondot.model.gates import Limits
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId
 from ondot.model.retry import Retry
-from ondot.model.schedule import Interval, Once, Rrule, Schedule, When, for_job
+from ondot.model.schedule import Interval, Once, OnEvent, Rrule, Schedule, When, for_job
 from ondot.model.secret import Hidden
 from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.urls import origin_of
@@ -110,6 +110,10 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def recurs(self) -> bool:
         return self.schedule is not None and not isinstance(self.schedule.when, Once)
+
+    @property
+    def starts_by_event(self) -> bool:
+        return self.schedule is not None and isinstance(self.schedule.when, OnEvent)
 
     @property
     def attempt_timeout_s(self) -> float | None:

@@ -281,7 +281,8 @@ def _locked(row: Record) -> LockedJob:
 
 def _job_row(row: Record) -> JobRow:
     state = JobState(row["state"])
-    if state is JobState.ACTIVE and row["timer_at"] is None and not row["live"]:
+    spec = decode_spec(row["spec"])
+    if state is JobState.ACTIVE and row["timer_at"] is None and not row["live"] and not spec.starts_by_event:
         state = JobState.ENDED
     fires = [at for at in (row["timer_at"], row["planned_at"]) if at is not None]
     created_at = instant_of(row["id"])
@@ -290,7 +291,7 @@ def _job_row(row: Record) -> JobRow:
         state=state,
         state_reason=row["state_reason"],
         version=row["version"],
-        spec=decode_spec(row["spec"]),
+        spec=spec,
         next_fire_at=min(fires, default=None) if state is JobState.ACTIVE else None,
         created_at=created_at,
         updated_at=row["updated_at"] or created_at,

@@ -30,9 +30,10 @@ BEGIN
 
     -- Of tenants.
     FOREACH name IN ARRAY ARRAY[
-        'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'checkpoint', 'claim', 'dead_letter', 'execution',
-        'gate', 'gated', 'history', 'job', 'job_once', 'job_version', 'line', 'log', 'object', 'owed', 'ready', 'skipped',
-        'slot', 'streak', 'timer', 'waiting'
+        'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'checkpoint', 'claim', 'dead_letter', 'event',
+        'event_match', 'execution', 'gate', 'gated', 'history', 'job', 'job_once', 'job_version', 'line', 'log', 'object',
+        'owed', 'ready', 'skipped',
+        'slot', 'streak', 'subscription', 'timer', 'waiting'
     ] LOOP
         IF EXISTS (SELECT FROM pg_policy WHERE polrelid = format('ondot.%I', name)::regclass AND polname = 'own_tenant') THEN
             CONTINUE;

@@ -207,6 +207,42 @@ CREATE TABLE ondot.dependent (
 ) WITH (fillfactor=80);
 CREATE INDEX dependent_stuck ON ondot.dependent USING btree (stuck_at) WHERE (stuck_at IS NOT NULL);
 
+CREATE TABLE ondot.event (
+    id uuid NOT NULL,
+    received_at timestamp with time zone NOT NULL,
+    "time" timestamp with time zone,
+    tenant_no integer NOT NULL,
+    matched integer NOT NULL,
+    type text NOT NULL,
+    source text NOT NULL,
+    event_id text NOT NULL,
+    subject text,
+    body json NOT NULL,
+    CONSTRAINT event_pkey PRIMARY KEY (id)
+) PARTITION BY RANGE (id);
+CREATE INDEX event_latest ON ONLY ondot.event USING btree (tenant_no, id);
+CREATE INDEX event_type ON ONLY ondot.event USING btree (tenant_no, type, id);
+
+CREATE TABLE ondot.event_key (
+    key uuid NOT NULL,
+    event_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    CONSTRAINT event_key_pkey PRIMARY KEY (tenant_no, key)
+) WITH (autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=10000);
+CREATE INDEX event_key_age ON ondot.event_key USING btree (event_id);
+
+CREATE TABLE ondot.event_match (
+    event_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    execution_id uuid,
+    tenant_no integer NOT NULL,
+    outcome text NOT NULL,
+    CONSTRAINT event_match_outcome_check CHECK ((outcome = ANY (ARRAY['started'::text, 'held'::text, 'skipped'::text]))),
+    CONSTRAINT event_match_pkey PRIMARY KEY (event_id, job_id)
+) PARTITION BY RANGE (event_id);
+CREATE INDEX event_match_execution ON ONLY ondot.event_match USING btree (execution_id) WHERE (execution_id IS NOT NULL);
+CREATE INDEX event_match_held ON ONLY ondot.event_match USING btree (job_id, event_id) WHERE (outcome = 'held'::text);
+
 CREATE TABLE ondot.execution (
     id uuid NOT NULL,
     job_id uuid NOT NULL,
@@ -851,6 +887,26 @@ CREATE TABLE ondot.streak (
     CONSTRAINT streak_pkey PRIMARY KEY (job_id)
 ) WITH (fillfactor=50);
 CREATE INDEX streak_over ON ondot.streak USING btree (job_id) WHERE (failures >= pause_after);
+
+CREATE TABLE ondot.subscription (
+    id uuid NOT NULL,
+    generation bigint NOT NULL,
+    paused_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    version integer NOT NULL,
+    is_indexed boolean NOT NULL,
+    kind text NOT NULL DEFAULT 'job'::text,
+    type text NOT NULL,
+    CONSTRAINT subscription_pkey PRIMARY KEY (id)
+) WITH (fillfactor=70);
+CREATE INDEX subscription_tenant ON ondot.subscription USING btree (tenant_no, id) INCLUDE (generation);
+CREATE INDEX subscription_type ON ondot.subscription USING btree (tenant_no, type) WHERE (NOT is_indexed);
+
+CREATE TABLE ondot.subscription_generation (
+    tenant_no integer NOT NULL,
+    generation bigint NOT NULL,
+    CONSTRAINT subscription_generation_pkey PRIMARY KEY (tenant_no)
+) WITH (fillfactor=50);
 
 CREATE TABLE ondot.tenant (
     tenant_no integer NOT NULL DEFAULT nextval('tenant_no'::regclass),

@@ -32,6 +32,11 @@ DOUBLE_FIRES = Counter(
     "Fires that already had an execution, by the unique key",
     registry=REGISTRY,
 )
+EVENTS_RECEIVED = Counter("ondot_events_received_total", "Events stored", registry=REGISTRY)
+EVENTS_REPEATED = Counter(
+    "ondot_events_repeated_total", "Events that were sent before, and started nothing", registry=REGISTRY
+)
+EVENTS_MATCHED = Counter("ondot_events_matched_total", "Jobs that events matched", registry=REGISTRY)
 LEASED = Counter("ondot_executions_leased_total", "Executions leased", registry=REGISTRY)
 COMPLETED = Counter("ondot_attempts_completed_total", "Outcomes written", ["outcome"], registry=REGISTRY)
 STALE = Counter("ondot_stale_completions_total", "Outcomes of stale workers, refused (P6)", registry=REGISTRY)

@@ -48,6 +48,7 @@ from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, TenantNo
+from ondot.store.events import find_event_of
 from ondot.store.executions import ExecutionRow, get_execution, list_attempts, list_executions
 from ondot.store.logs import is_under_way, list_log_lines
 from ondot.store.pools import find_pools
@@ -120,8 +121,9 @@ async def get_one_execution(
     row = await _load_execution(services, tenant_no, id_)
     async with services.database.reading(tenant_no) as connection:
         attempts = await list_attempts(connection, tenant_no, row.id)
+        event_id = await find_event_of(connection, tenant_no, row.id) if row.origin == "event" else None
     specs = await load_specs(services, [row])
-    return execution_detail(row, specs.get(row.id), attempts)
+    return execution_detail(row, specs.get(row.id), attempts, event_id)
 
 
 @router.get(

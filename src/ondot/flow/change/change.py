@@ -24,6 +24,8 @@ from msgspec import structs
 from ondot.flow.change.settle import check_changeable, lock, lock_timer_of, schedule_of, settle
 from ondot.flow.change.take_back import refuse_if_running, skip_owed, take_back
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.held import release_events, skip_events
+from ondot.flow.events.subscriptions import change_subscription, lock_if_events
 from ondot.flow.plan import Planning, compute_schedule, plan_timers
 from ondot.flow.secrets_in_jobs import record_uses
 from ondot.flow.skipped import cut_ended
@@ -111,6 +113,7 @@ async def pause(
     async with begin(database, tenant_no) as work:
         job = await lock(work, job_id, if_version)
         if job.state is not JobState.PAUSED:
+            await lock_if_events(work, job.spec)
             is_waiting = await lock_blocked(work, job) is not None
             timer = await settle(work, job)
             timer = timer if is_waiting else await take_back(work, job, timer)
@@ -129,25 +132,28 @@ async def resume(
     tenant_no: TenantNo,
     job_id: JobId,
     *,
-    missed: MissedPolicy = "skip",
+    missed: MissedPolicy | None = None,
     if_version: int | None = None,
     by: By | None = None,
 ) -> JobRow:
-    """Fire again from now on. The fires of the pause are recorded as skipped, except those that `missed` asks for."""
+    """Fire again from now on. The fires of the pause are recorded as skipped, except those that `missed` asks for. Of a
+    job that events start, its own policy decides unless `missed` does."""
     wakes: Wakes = []
     async with begin(database, tenant_no) as work:
         job = await lock(work, job_id, if_version)
         if job.state is not JobState.ACTIVE:
-            wakes = await _resume(work, job, missed, by)
+            wakes = await _resume(work, job, missed or _missed_by(job.spec), by)
         row = await _read(work.connection, tenant_no, job.id)
     dispatcher.wake(wakes)
     return row
 
 
 async def _resume(work: Work, job: LockedJob, missed: MissedPolicy, by: By | None) -> Wakes:
+    await lock_if_events(work, job.spec)
     waiting = await lock_blocked(work, job)
     timer = await lock_timer_of(work, job)
     since_at = timer.fired_through
+    held = await release_events(work, job, missed) if job.spec.starts_by_event else []
     if not job.spec.recurs:
         next_fire_at = await _next(schedule_of(job), timer, job.now)
     elif timer.fires_left == 0:
@@ -170,7 +176,12 @@ async def _resume(work: Work, job: LockedJob, missed: MissedPolicy, by: By | Non
     await forget_streak(work.connection, work.tenant_no, job.id)
     if waiting is not None:
         wakes += await resume_blocked(work, waiting)
-    return wakes
+    return [*held, *wakes]
+
+
+def _missed_by(spec: JobSpec) -> MissedPolicy:
+    """What a resume does about the pause if it is not asked for something else."""
+    return spec.schedule.misfire.policy if spec.starts_by_event and spec.schedule is not None else "skip"
 
 
 async def delete(
@@ -186,6 +197,7 @@ async def delete(
         job = await lock(work, job_id, if_version, deleted_too=True)
         if job.state is JobState.DELETED:
             return
+        await lock_if_events(work, job.spec)
         waiting = await lock_blocked(work, job)
         timer = await settle(work, job)
         timer = await take_back(work, job, timer, retries_too=True)
@@ -224,6 +236,7 @@ async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | N
     # Pools and keys before gates, as in a submit: a transaction that creates the same pool now may wait for a gate.
     pool_no = await work.pool_no(spec.pool)
     await move_unique_key(work, job, spec)
+    await lock_if_events(work, job.spec, spec)
     stages = encode_stages(spec.limits, work.tenant_no, job.id)
     timer = await settle(work, job, new_stages=stages)
     if waiting is None:
@@ -297,6 +310,10 @@ async def _write(
         spec=changed.spec if changed.version > job.version else None,
         pool_no=pool_no,
     )
+    if job.spec.starts_by_event or changed.spec.starts_by_event:
+        if not changed.spec.starts_by_event or changed.state is JobState.DELETED:
+            await skip_events(work, job)
+        await change_subscription(work, job, changed)
     if by is not None:
         entry = {"name": changed.spec.name, **(detail or {})}
         before, after = show_changes(job.spec, changed.spec)

@@ -1,6 +1,7 @@
 """When a job fires: schedules as data, and the pure functions over them.
 
     once · interval · cron · rrule   the rules, each with its next instant; `when` is any of them
+    event                            a rule without instants: events start the job
     expression · days · spread       cron text → slots of wall time; its day fields; H in it, spread by job
     dst                              slots of wall time → instants, by the job's policy
     calendar · business              excluded days and windows; slots moved to business days
@@ -19,6 +20,7 @@ from ondot.model.schedule.calendar import Blackout, Calendar
 from ondot.model.schedule.check import check
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import Dst, tzdata_version
+from ondot.model.schedule.event import OnEvent
 from ondot.model.schedule.interval import Interval, every_of
 from ondot.model.schedule.jitter import jitter_offset
 from ondot.model.schedule.once import Once
@@ -37,6 +39,7 @@ __all__ = [
     "GivenUp",
     "Interval",
     "Misfire",
+    "OnEvent",
     "Once",
     "Preview",
     "Remark",

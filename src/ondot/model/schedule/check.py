@@ -20,6 +20,7 @@ from ondot.model.schedule import calendar
 from ondot.model.schedule.calendar import Calendar, Reason, exclusion_at
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import NEVER_AFTER, zone_info
+from ondot.model.schedule.event import OnEvent
 from ondot.model.schedule.expression import expression
 from ondot.model.schedule.interval import LARGEST_S, SMALLEST_S, Interval
 from ondot.model.schedule.looks import TooCostly, allowed
@@ -109,6 +110,8 @@ def _of_when(when: When) -> list[Fault]:
             return [*_of_instant("/at", when.at), *_read(zone_info, when.timezone)]
         case Rrule():
             return [*_read(read, when.text), *_read(zone_info, when.timezone)]
+        case OnEvent():
+            return []
     assert_never(when)
 
 
@@ -155,7 +158,7 @@ def _of_fires(when: When) -> list[Fault]:
                     return [Fault("/rrule", _ALL_IN_GAPS)]
             except InvalidSchedule as refusal:
                 return list(refusal.faults)
-        case Interval() | Once():
+        case Interval() | Once() | OnEvent():
             pass
         case _:
             assert_never(when)

@@ -13,6 +13,7 @@ from typing import Final, assert_never
 
 from ondot.model.schedule.cron import Cron, parsed_of
 from ondot.model.schedule.dst import aware, naive, span_at
+from ondot.model.schedule.event import OnEvent
 from ondot.model.schedule.expression import Times
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.looks import Looks, open_looks
@@ -112,6 +113,8 @@ def _times_of(rule: When, zone: str) -> Times | None:
             return _times_of_steps(rule.at, 60)
         case Interval():
             return _times_of_steps(rule.anchor_at, rule.every_s)
+        case OnEvent():
+            return _EACH_SECOND
     assert_never(rule)
 
 

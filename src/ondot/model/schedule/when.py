@@ -9,16 +9,17 @@ from datetime import datetime
 from functools import lru_cache, partial
 from typing import NamedTuple, assert_never
 
-from ondot.model.schedule import cron, interval, once, rrule
+from ondot.model.schedule import cron, event, interval, once, rrule
 from ondot.model.schedule.business import move_slots
 from ondot.model.schedule.calendar import Calendar, is_off
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import NEVER_AFTER, Dst, SlotAfter, aware, naive, next_instant
+from ondot.model.schedule.event import OnEvent
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.rrule import Rrule
 
-When = Once | Cron | Interval | Rrule
+When = Once | Cron | Interval | Rrule | OnEvent
 
 
 class Slots(NamedTuple):
@@ -40,6 +41,8 @@ def next_after(when: When, after: datetime) -> datetime | None:
             return once.next_after(when, after)
         case Rrule():
             return rrule.next_after(when, after)
+        case OnEvent():
+            return event.next_after(when, after)
     assert_never(when)
 
 
@@ -61,7 +64,7 @@ def slots_of(when: When, calendar: Calendar | None = None) -> Slots | None:
             slots = Slots(cron.parsed_of(when).slot_after, when.timezone, cron.effective_dst(when))
         case Rrule():
             slots = Slots(rrule.expansion(when).slot_after, when.timezone, rrule.effective_dst(when))
-        case Interval() | Once():
+        case Interval() | Once() | OnEvent():
             return None
         case _:
             assert_never(when)

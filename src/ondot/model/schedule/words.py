@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, assert_never
 
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import zone_info
+from ondot.model.schedule.event import OnEvent
 from ondot.model.schedule.expression import Expression, allowed_values, expression
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.once import Once
@@ -74,7 +75,18 @@ def _when(when: "When") -> str:
             return f"Once at {_instant_in(when.timezone, when.at)}"
         case Rrule():
             return f"{rrule_in_words(when)}, {when.timezone}"
+        case OnEvent():
+            return _event(when)
     assert_never(when)
+
+
+def _event(when: OnEvent) -> str:
+    source = ""
+    if when.source is not None:
+        source = f" from {when.source}"
+    elif when.source_prefix is not None:
+        source = f" from {when.source_prefix}…"
+    return f"At each event {when.type}{source}{' that matches its filter' if when.filter is not None else ''}"
 
 
 def _rules(joint: str, rules: "tuple[When, ...]") -> list[str]:

@@ -73,7 +73,7 @@ def may_refer(payload: Raw | bytes) -> bool:
 
 def read_reference(written: Mapping[str, Any]) -> Reference | str:
     """The reference in an object that has `$from`; or what is wrong with it, as a sentence."""
-    match _read_parts(written):
+    match read_parts(written):
         case str(fault):
             return fault
         case ["payload" | "item" as part, *below]:
@@ -89,7 +89,7 @@ def read_reference(written: Mapping[str, Any]) -> Reference | str:
             return f"A path goes on with `result`, `items` or `count`, a number, after the step, got {path!r}."
 
 
-def _read_parts(written: Mapping[str, Any]) -> list[str] | str:
+def read_parts(written: Mapping[str, Any]) -> list[str] | str:
     if len(written) > 1:
         other = next(key for key in written if key != REFERENCE)
         return f"A reference takes `$from` alone, got `{other[:60]}` beside it: for example {A_REFERENCE}."

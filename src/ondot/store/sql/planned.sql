@@ -175,7 +175,7 @@ WITH old AS MATERIALIZED (
       AND r.execution_id = o.id
 )
 INSERT INTO ondot.gated (execution_id, ready_at, tenant_no, pool_no, class, is_fire, stages)
-SELECT id, ready_at, $1, pool_no, class, origin = 'fire' AND class <> $4::smallint, $3::text::jsonb FROM old
+SELECT id, ready_at, $1, pool_no, class, origin IN ('fire', 'event') AND class <> $4::smallint, $3::text::jsonb FROM old
 ON CONFLICT (execution_id) DO UPDATE
 SET stages = excluded.stages, ready_at = excluded.ready_at, pool_no = excluded.pool_no, class = excluded.class;
 

@@ -80,3 +80,7 @@ NULL::uuid AS replay_of, {{not_awaited}}
 -- fragment: tenant_lock
 -- The first key of the advisory locks of tenants with quotas; the second is the tenant's number.
 1869505652
+
+-- fragment: event_lock
+-- The first key of the advisory locks of subscriptions to events; the second is the tenant's number.
+1869505653
