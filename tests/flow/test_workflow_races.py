@@ -53,7 +53,8 @@ async def test_the_last_parents_of_a_join_that_end_in_two_processes_at_once_neve
         for _ in range(200):
             run = await start(world, own, JOIN)
             assert [await one.ask("lease 1"), await other.ask("lease 1")] == ["1", "1"]
-            assert await asyncio.gather(one.ask("finish"), other.ask("finish")) == ["finish", "finish"]
+            answers = await asyncio.gather(*(worker.ask("finish") for worker in (one, other)))
+            assert answers == ["finish", "finish"]
             [join] = await own.lease()
             assert step_of(join) == "join"
             await own.complete(join)

@@ -11,12 +11,14 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
+from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planning, Steps, compute_step, write_steps
 from ondot.flow.quotas import count_tenants
+from ondot.flow.workflows.stranded import move_stranded
 from ondot.model.check import MEANINGS, Kind, Memory, Place, Suspect
-from ondot.model.ids import TenantNo
+from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.planning import Timer
 from ondot.store.check import (
     Cursor,
@@ -50,6 +52,7 @@ ROWS_A_LOOK: Final[dict[Place, int]] = {
     "slots": 2_000,
     "lines": 1_000,
     "leases": 20,  # of hundreds of executions each
+    "runs": 100,  # of up to 10,000 steps each
     "timers": 50,  # of each partition
     "partitions": 0,
     "counts": 0,
@@ -144,6 +147,8 @@ class SelfCheck:
             return await self._name_unowned(suspects)
         if place == "counts":
             return await self._count_again(suspects)
+        if place == "runs":
+            return await self._move_runs(suspects)
         async with self._database.transaction() as connection:
             repaired = [str(name) for name in await self._repair(connection, suspects)]
             if repaired:
@@ -214,6 +219,17 @@ class SelfCheck:
             await _count(connection, Kind.WRONG_COUNT, [suspect.name for suspect in wrong])
         await count_tenants(self._database, [TenantNo(int(suspect.name)) for suspect in wrong])
         _log_found(Kind.WRONG_COUNT, [suspect.name for suspect in wrong])
+
+    async def _move_runs(self, suspects: list[Suspect]) -> None:
+        moved = [
+            suspect.name
+            for suspect in suspects
+            if await move_stranded(self._database, self._dispatcher, ExecutionId(UUID(suspect.name)))
+        ]
+        if moved:
+            async with self._database.connection() as connection:
+                await _count(connection, Kind.STRANDED_RUN, moved)
+            _log_found(Kind.STRANDED_RUN, moved)
 
     async def _name_unowned(self, suspects: list[Suspect]) -> None:
         async with self._database.transaction() as connection:

@@ -70,6 +70,7 @@ class Retention:
             "skipped": partial(self._forget_aged, "skipped"),
             "backfills": partial(self._forget_aged, "backfills"),
             "bulks": partial(self._forget_aged, "bulks"),
+            "runs": partial(self._forget_aged, "runs"),
             "blocked jobs": self._end_blocked,
             "tenants": self._forget_tenants,
         }

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Literal
 
-Place = Literal["executions", "ready", "waiting", "gated", "slots", "lines", "leases", "timers", "partitions", "counts"]
+Place = Literal[
+    "executions", "ready", "waiting", "gated", "slots", "lines", "leases", "runs", "timers", "partitions", "counts"
+]
 
 
 class Kind(StrEnum):
@@ -22,6 +24,7 @@ class Kind(StrEnum):
     EMPTY_LEASE = "empty_lease"
     SLOT_WITHOUT_HOLDER = "slot_without_holder"
     LINE_OVERLOOKED = "line_overlooked"
+    STRANDED_RUN = "stranded_run"
     PARTITION = "partition"
     WRONG_COUNT = "wrong_count"
 
@@ -63,6 +66,10 @@ MEANINGS: Final = {
     Kind.LINE_OVERLOOKED: Meaning(
         "lines at limits that have room, which no worker was going to look at",
         "put on the list that workers look at",
+    ),
+    Kind.STRANDED_RUN: Meaning(
+        "runs of workflows that had not ended, and that nothing was going to move",
+        "the ends that they missed were reported to them, and they were advanced",
     ),
     Kind.PARTITION: Meaning(
         "partitions that were missing, or had no owner while schedulers were alive",

@@ -14,9 +14,17 @@ from ondot.store.queries import load_queries
 _SQL = load_queries("arrivals")
 
 
-async def take_arrivals(connection: Connection, run_id: UUID, limit: int) -> list[Arrival]:
+async def take_arrivals(connection: Connection, run_id: UUID, limit: int) -> tuple[list[Arrival], list[float]]:
+    """The arrivals, and how long each has waited, in seconds."""
     rows = await connection.fetch(_SQL["take_arrivals"].text, run_id, limit)
-    return [Arrival(*row) for row in rows]
+    return [Arrival(*row[:4]) for row in rows], [row["waited_s"] for row in rows]
+
+
+async def count_arrivals(connection: Connection, ceiling: int) -> tuple[int, float]:
+    """How many wait, counted up to a ceiling, and how long the oldest has, in seconds."""
+    row = await connection.fetchrow(_SQL["count_arrivals"].text, ceiling)
+    assert row is not None
+    return row["count"], max(row["oldest_s"], 0.0)
 
 
 async def has_arrivals(connection: Connection, run_id: UUID) -> bool:

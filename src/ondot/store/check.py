@@ -60,6 +60,7 @@ def walk_start(place: Place, now: datetime) -> Cursor:
         "slots": (_FIRST, _FIRST),
         "lines": (_FIRST, 0),
         "leases": (_FIRST,),
+        "runs": (_FIRST,),
     }
     return starts[place]
 

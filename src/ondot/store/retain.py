@@ -12,7 +12,7 @@ from ondot.store.queries import load_queries
 _SQL = load_queries("retain")
 
 Over = Literal["ended", "deleted"]
-Aged = Literal["letters", "skipped", "backfills", "bulks"]
+Aged = Literal["letters", "skipped", "backfills", "bulks", "runs"]
 
 
 @dataclass(frozen=True, slots=True)

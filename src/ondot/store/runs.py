@@ -187,6 +187,11 @@ async def find_cancelled_runs(connection: Connection, limit: int) -> list[tuple[
     return [(row["id"], row["cancel_reason"]) for row in rows]
 
 
+async def count_runs(connection: Connection) -> dict[RunState, int]:
+    """Runs that have not ended, by state."""
+    return {RunState(row["state"]): row["count"] for row in await connection.fetch(_SQL["count_runs"].text)}
+
+
 async def find_jobs_of_runs(connection: Connection, ids: Sequence[ExecutionId]) -> dict[ExecutionId, JobId]:
     rows = await connection.fetch(_SQL["find_jobs_of_runs"].text, ids)
     return {row["id"]: row["job_id"] for row in rows}

@@ -749,6 +749,7 @@ CREATE TABLE ondot.run (
 ) WITH (fillfactor=50);
 CREATE INDEX run_ended ON ondot.run USING btree (ended_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX run_job ON ondot.run USING btree (job_id, id);
+CREATE INDEX run_live ON ondot.run USING btree (id) WHERE (ended_at IS NULL);
 CREATE INDEX run_look ON ondot.run USING btree (look_at) WHERE (look_at IS NOT NULL);
 CREATE INDEX run_parent ON ondot.run USING btree (parent_run_id) WHERE (parent_run_id IS NOT NULL);
 CREATE INDEX run_tenant ON ondot.run USING btree (tenant_no, id);

@@ -171,6 +171,14 @@ async def find_executions_of_run(connection: Connection, run_id: ExecutionId) ->
     return [(row["id"], row["state"]) for row in rows]
 
 
+async def find_ends_missed(connection: Connection, ids: Sequence[UUID]) -> dict[UUID, str]:
+    """The states in which these executions ended; those that are not in history are left out."""
+    if not ids:
+        return {}
+    text = with_day_bounds(_SQL["find_ends_missed"], ids, from_id="$2", before_id="$3")
+    return {row["id"]: row["state"] for row in await connection.fetch(text, ids)}
+
+
 async def find_step_nos(
     connection: Connection, ids: Sequence[ExecutionId]
 ) -> dict[ExecutionId, tuple[JobId, int, int | None]]:

@@ -72,6 +72,12 @@ TENANT_QUOTA_REFUSALS = Counter(
     registry=REGISTRY,
 )
 ADVANCES = Counter("ondot_run_advances_total", "Passes over runs of workflows", registry=REGISTRY)
+ARRIVALS = BatchHistogram(
+    "ondot_step_end_seen_seconds",
+    "Time from the end of a step until its run went on",
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
+    registry=REGISTRY,
+)
 RUNS_ENDED = Counter("ondot_runs_ended_total", "Runs of workflows that ended", ["state"], registry=REGISTRY)
 RUNS_BLOCKED = Counter(
     "ondot_runs_blocked_total", "Runs of workflows that became BLOCKED: a step failed", registry=REGISTRY

@@ -18,17 +18,21 @@ from ondot.model.held_back import HeldBack
 from ondot.model.lineage import held_error
 from ondot.model.liveness import is_stalled
 from ondot.model.tenant import TENANTS_SHOWN, Tenant, TenantState
+from ondot.model.workflow.states import RunState
+from ondot.store.arrivals import count_arrivals
 from ondot.store.check import list_found
 from ondot.store.connection import Connection
 from ondot.store.fleet import list_workers, read_nodes
 from ondot.store.lineage import read_lineage
 from ondot.store.overview import Depth, count_dead_letters, count_jobs, read_held_back, read_queue_depth
 from ondot.store.queue import oldest_due
+from ondot.store.runs import count_runs
 from ondot.store.specs import Specs
 from ondot.store.usage import read_load
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN, REGISTRY
 
 LIMITS_SHOWN: Final = 5
+ARRIVALS_COUNTED: Final = 10_000
 
 router = APIRouter(include_in_schema=False)
 
@@ -228,6 +232,22 @@ async def _add_jobs(connection: Connection, registry: CollectorRegistry) -> None
     dead_letters.set(await count_dead_letters(connection))
 
 
+async def _add_runs(connection: Connection, registry: CollectorRegistry) -> None:
+    runs = Gauge("ondot_runs", "Runs of workflows that have not ended, by state", ["state"], registry=registry)
+    waiting = Gauge(
+        "ondot_arrivals_waiting",
+        "Ends of steps that their runs have not seen (counted up to 10,000)",
+        registry=registry,
+    )
+    oldest = Gauge("ondot_arrivals_oldest_seconds", "Wait of the oldest end of a step", registry=registry)
+    found = await count_runs(connection)
+    for state in (RunState.PENDING, RunState.RUNNING, RunState.BLOCKED, RunState.ENDING):
+        runs.labels(state.lower()).set(found.get(state, 0))
+    count, oldest_s = await count_arrivals(connection, ARRIVALS_COUNTED)
+    waiting.set(count)
+    oldest.set(oldest_s)
+
+
 async def _add_lineage(connection: Connection, registry: CollectorRegistry) -> None:
     is_held = Gauge(
         "ondot_held", "Whether everything is held because the database may have lost commits", registry=registry
@@ -248,6 +268,7 @@ FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitab
     _add_workers,
     _add_nodes,
     _add_jobs,
+    _add_runs,
     _add_lineage,
     _add_found,
 )

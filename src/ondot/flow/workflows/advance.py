@@ -31,7 +31,7 @@ from ondot.store.arrivals import has_arrivals, take_arrivals
 from ondot.store.database import Database
 from ondot.store.runs import change_run, is_run, take_run
 from ondot.telemetry.log import get_logger
-from ondot.telemetry.metrics import ADVANCES
+from ondot.telemetry.metrics import ADVANCES, ARRIVALS
 
 TAKEN = 5_000
 """Arrivals in one pass."""
@@ -82,8 +82,9 @@ async def _advance_once(database: Database, run_id: ExecutionId, read: dict[Exec
         run = await take_run(connection, run_id)
         if run is None:
             return None
-        arrivals = await take_arrivals(connection, run_id, TAKEN)
+        arrivals, waited_s = await take_arrivals(connection, run_id, TAKEN)
         ADVANCES.inc()
+        ARRIVALS.observe(waited_s)
         if run.state in ENDED_RUNS:
             run.superseded += len(arrivals)
             run.look_at = None

@@ -44,6 +44,7 @@ CREATE TABLE ondot.run (
     verdict text CHECK (verdict IN ('SUCCEEDED', 'FAILED', 'CANCELLED')),
     reason text
 ) WITH (fillfactor = 50);
+CREATE INDEX run_live ON ondot.run (id) WHERE ended_at IS NULL;
 CREATE INDEX run_job ON ondot.run (job_id, id);
 CREATE INDEX run_look ON ondot.run (look_at) WHERE look_at IS NOT NULL;
 CREATE INDEX run_parent ON ondot.run (parent_run_id) WHERE parent_run_id IS NOT NULL;

@@ -4,7 +4,7 @@
 DELETE FROM ondot.arrival WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM ondot.arrival WHERE run_id = $1::uuid LIMIT $2::integer
 ))
-RETURNING step_no, item_no, execution_id, state;
+RETURNING step_no, item_no, execution_id, state, date_part('epoch', ondot.clock() - at) AS waited_s;
 
 -- name: has_arrivals :one
 -- index: arrival_pkey
@@ -19,3 +19,10 @@ SELECT DISTINCT run_id FROM (
     SELECT run_id FROM ondot.arrival
     WHERE at < ondot.clock() - make_interval(secs => $1::double precision) ORDER BY at LIMIT $2::integer
 ) a;
+
+-- name: count_arrivals :one
+-- index: arrival_at
+-- Counted up to a ceiling, and how long the oldest has waited.
+-- $1 ceiling
+SELECT (SELECT count(*) FROM (SELECT FROM ondot.arrival LIMIT $1::integer) a) AS count,
+       coalesce(date_part('epoch', ondot.clock() - (SELECT at FROM ondot.arrival ORDER BY at LIMIT 1)), 0) AS oldest_s;

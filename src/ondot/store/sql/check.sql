@@ -179,6 +179,35 @@ SELECT t.through_id, j.kind, j.id, j.worker_id
 FROM (SELECT (SELECT id FROM part ORDER BY id DESC LIMIT (SELECT (count(*) = $2)::integer FROM part)) AS through_id) t
 LEFT JOIN judged j ON j.kind IS NOT NULL;
 
+-- name: look_at_runs :many
+-- locks: none        index: run_live, execution_pkey, arrival_pkey, step_pkey, step_wait_pkey, mapped_pkey
+-- Runs that nothing will move: without an execution; or RUNNING with no arrival and no step that is released; or with a
+-- released step whose execution is gone and has left no arrival. Steps that wait, and maps, have no execution of their own.
+-- $1 after id, $2 limit
+WITH part AS MATERIALIZED (
+    SELECT id, state, is_paused, waiting, active, superseded FROM ondot.run
+    WHERE id > $1::uuid AND ended_at IS NULL ORDER BY id LIMIT $2::integer
+), judged AS MATERIALIZED (
+    SELECT s.*, CASE
+        WHEN (SELECT true FROM ondot.execution e WHERE e.id = s.id LIMIT 1) IS NULL THEN 'stranded_run'
+        WHEN s.state IN ('RUNNING', 'ENDING') AND NOT s.is_paused
+         AND (SELECT true FROM ondot.arrival a WHERE a.run_id = s.id LIMIT 1) IS NULL
+         AND ((SELECT true FROM ondot.step x WHERE x.run_id = s.id AND x.state = 'RELEASED' LIMIT 1) IS NULL
+              OR (SELECT true FROM ondot.step x
+                  WHERE x.run_id = s.id AND x.state = 'RELEASED' AND x.execution_id IS NOT NULL
+                    AND (SELECT true FROM ondot.execution e WHERE e.id = x.execution_id LIMIT 1) IS NULL
+                    AND (SELECT true FROM ondot.step_wait w
+                         WHERE w.run_id = s.id AND w.execution_id = x.execution_id LIMIT 1) IS NULL
+                    AND (SELECT true FROM ondot.mapped m
+                         WHERE m.run_id = s.id AND m.step_no = x.step_no LIMIT 1) IS NULL
+                  LIMIT 1))
+        THEN 'stranded_run' END AS kind
+    FROM part s
+)
+SELECT t.through_id, j.kind, j.id, j.state, j.waiting, j.active, j.superseded
+FROM (SELECT (SELECT id FROM part ORDER BY id DESC LIMIT (SELECT (count(*) = $2)::integer FROM part)) AS through_id) t
+LEFT JOIN judged j ON j.kind IS NOT NULL;
+
 -- name: look_at_timers :many
 -- locks: none        index: timer_due
 -- Overdue timers in owned partitions: those that plan reaches first in each partition, so that a node with a backlog does not

@@ -152,3 +152,33 @@ WITH gone AS (
     RETURNING 1
 )
 SELECT count(*) AS count FROM gone;
+
+-- name: forget_runs :one
+-- locks: runs, SKIP LOCKED, then their steps        index: run_ended, step_pkey, arrival_pkey
+-- Runs that ended long ago, with all that they had. A few at a time: a run has up to 10,000 steps, and maps with up to
+-- 100,000 items.
+-- $1 days, $2 limit
+WITH old AS MATERIALIZED (
+    SELECT ctid AS row_at, id FROM ondot.run
+    WHERE ended_at < ondot.clock() - make_interval(days => $1::integer)
+    ORDER BY ended_at LIMIT least($2::integer, 50) FOR UPDATE SKIP LOCKED
+), steps AS (
+    DELETE FROM ondot.step WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), arrivals AS (
+    DELETE FROM ondot.arrival WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), waits AS (
+    DELETE FROM ondot.step_wait WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), maps AS (
+    DELETE FROM ondot.mapped WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), portions AS (
+    DELETE FROM ondot.map_portion WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), items AS (
+    DELETE FROM ondot.item WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), repairs AS (
+    DELETE FROM ondot.repair WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), past AS (
+    DELETE FROM ondot.past_step WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+), gone AS (
+    DELETE FROM ondot.run WHERE ctid = ANY (ARRAY(SELECT row_at FROM old)) RETURNING 1
+)
+SELECT count(*) AS count FROM gone;

@@ -159,3 +159,8 @@ SELECT id, job_id FROM ondot.run WHERE id = ANY ($1::uuid[]);
 -- Whether an id that arrivals name is that of a run, and not of a job that others depend on.
 -- $1 id
 SELECT EXISTS (SELECT FROM ondot.run WHERE id = $1::uuid) AS is_run;
+
+-- name: count_runs :many
+-- index: run_live
+-- Runs that have not ended, by state.
+SELECT state, count(*) AS count FROM ondot.run WHERE ended_at IS NULL GROUP BY state;

@@ -118,3 +118,9 @@ WHERE job_id = $1::uuid AND origin NOT IN ('fire', 'backfill') AND origin = 'ste
 -- $1 ids
 SELECT e.id, r.job_id, e.step_no, e.item_no
 FROM ondot.execution e JOIN ondot.run r ON r.id = e.job_id WHERE e.id = ANY ($1::uuid[]);
+
+-- name: find_ends_missed :many
+-- index: history_pkey
+-- Of executions that are gone: how they ended. The bounds of the ids are written into the text (store.day_bounds).
+-- $1 ids, $2 from id, $3 before id
+SELECT id, state FROM ondot.history WHERE id = ANY ($1::uuid[]) AND id >= $2::uuid AND id < $3::uuid;
