@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from ondot.flow.cancel import cancel
+from ondot.flow.replay import Replay
+from ondot.flow.retry import retry
 from ondot.flow.workflows.begin import begin
 from ondot.flow.workflows.control import give_up_run, pause_run, resume_run
 from ondot.model.errors import Conflict
@@ -416,3 +418,22 @@ async def test_many_processes_that_advance_at_once_release_each_step_once(world:
 
     await asyncio.gather(*(complete(number) for number in range(len(assignments))))
     assert [step_of(each) for each in await worker.lease()] == ["join"]
+
+
+@proves("W1")
+async def test_users_see_the_workflow_the_run_and_the_step_of_an_execution(world: World) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, CHAIN)
+    [a] = await worker.lease()
+    job_id = await world.value("SELECT job_id FROM ondot.run")
+    assert a.step is not None
+    assert (a.step.job_id, a.step.run_id, a.step.step, a.step.item_no) == (job_id, run, "a", None)
+    row = await world.execution(a.leased.id)
+    assert (row.job_id, row.run_id, row.step_no) == (job_id, run, 0)
+    await worker.complete(a, FATAL)
+    row = await world.execution(a.leased.id)
+    assert (row.job_id, row.run_id, row.step_no) == (job_id, run, 0)
+    with pytest.raises(Conflict, match=f"POST /v1/runs/{run}/retry"):
+        await retry(
+            world.database, world.dispatcher, DEFAULT_TENANT, row.id, Replay(), by=ME, render=lambda _: "retried"
+        )

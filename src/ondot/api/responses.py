@@ -58,6 +58,9 @@ class ExecutionOut(BaseModel):
     cancel_requested_at: datetime | None = Field(default=None, description="When it was asked to end, if it runs.")
     start_by: datetime | None = Field(default=None, description="Its start deadline; null once it has ended.")
     replay_of: UUID | None = Field(default=None, description="The execution that it runs again.")
+    run_id: UUID | None = Field(default=None, description="The run of which it is a step.")
+    step: str | None = Field(default=None, description="The name of the step.")
+    item: int | None = Field(default=None, description="The number of its item, if the step is mapped.")
 
 
 class ExecutionDetail(ExecutionOut):

@@ -4,6 +4,7 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
+from msgspec import structs
 
 from ondot.api.responses import (
     AttemptOut,
@@ -16,6 +17,8 @@ from ondot.document.render import render_job
 from ondot.flow.new_jobs import Accepted
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.job import JobSpec
+from ondot.model.workflow.graph import compile_graph
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.executions import AttemptRow, ExecutionRow
 
 LISTED_PAYLOAD_BYTES: Final = 16 * 1024
@@ -38,7 +41,11 @@ def created_batch_text(jobs: list[Accepted]) -> str:
 
 def execution_out(row: ExecutionRow, spec: JobSpec | None, *, whole: bool = False) -> ExecutionOut:
     """`spec` is that of the version it runs, None if it is gone. `whole`: with its payload, however long."""
-    progress = None
+    progress = step = None
+    if row.step_no is not None and spec is not None and isinstance(spec.target, WorkflowTarget):
+        graph = compile_graph(spec.target)
+        step, own = graph.names[row.step_no], graph.steps[row.step_no].payload
+        spec = spec if own is None else structs.replace(spec, payload=own)
     if row.progress is not None or row.progress_message is not None:
         progress = ProgressOut(fraction=row.progress, message=row.progress_message)
     return ExecutionOut(
@@ -66,6 +73,9 @@ def execution_out(row: ExecutionRow, spec: JobSpec | None, *, whole: bool = Fals
         cancel_requested_at=row.cancel_at,
         start_by=row.start_by,
         replay_of=row.replay_of,
+        run_id=row.run_id,
+        step=step,
+        item=row.item_no,
     )
 
 

@@ -28,8 +28,8 @@ async def cancel(
 ) -> ExecutionRow:
     """Cancel an execution, or ask it to end if it runs; returns it as it is then. A second cancel changes nothing."""
     row = await _cancel(database, dispatcher, tenant_no, id_, by)
-    if row.origin == "step" and row.state is State.CANCELLED:
-        await advance_run(database, dispatcher, row.job_id)
+    if row.run_id is not None and row.state is State.CANCELLED:
+        await advance_run(database, dispatcher, row.run_id)
     return row
 
 

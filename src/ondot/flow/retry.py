@@ -65,6 +65,12 @@ async def retry(
         found = await get_execution(work.connection, tenant_no, id_)
         if found is None:
             raise NotFound(f"There is no execution {id_}.")
+        if found.run_id is not None and found.state in TERMINAL:
+            raise Conflict(
+                f"The execution {id_} is a step of the run {found.run_id}: retry it there, so that the steps after it"
+                f" follow: POST /v1/runs/{found.run_id}/retry.",
+                run_id=found.run_id,
+            )
         if found.state in TERMINAL:
             retried = await _replay(work, found, how, by)
         else:

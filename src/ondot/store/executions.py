@@ -64,6 +64,10 @@ class ExecutionRow:
     cancel_reason: str | None = None
     start_by: datetime | None = None
     replay_of: ExecutionId | None = None
+    run_id: ExecutionId | None = None
+    """Of a step: its run; `job_id` is that of the workflow. `step_no`, `item_no`: which step and which of its items."""
+    step_no: int | None = None
+    item_no: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,9 +300,10 @@ async def list_missed(
 
 
 def _execution_row(row: Record) -> ExecutionRow:
+    is_step = row["origin"] == "step"
     return ExecutionRow(
         id=ExecutionId(row["id"]),
-        job_id=JobId(row["job_id"]),
+        job_id=JobId((row.get("workflow_id") if is_step else None) or row["job_id"]),
         job_version=row["job_version"],
         worker_id=row["worker_id"],
         fire_at=row["fire_at"],
@@ -323,6 +328,9 @@ def _execution_row(row: Record) -> ExecutionRow:
         cancel_reason=row.get("cancel_reason"),
         start_by=row.get("start_by"),
         replay_of=row.get("replay_of"),
+        run_id=ExecutionId(row["job_id"]) if is_step else None,
+        step_no=row.get("step_no") if is_step else None,
+        item_no=row.get("item_no") if is_step else None,
     )
 
 

@@ -19,21 +19,22 @@ SELECT execution_id, fire_at FROM planned;
 SELECT id, payload FROM ondot.execution WHERE id = ANY ($1::uuid[]);
 
 -- name: get_execution :one
--- index: execution_pkey, history_pkey
+-- index: execution_pkey, history_pkey, run_pkey
 -- $1 tenant_no, $2 id
-SELECT e.*, p.name AS pool, c.progress, c.message AS progress_message, c.checkpoint
+SELECT e.*, p.name AS pool, c.progress, c.message AS progress_message, c.checkpoint, r.job_id AS workflow_id
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, tenant_no,
            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
-           NULL::jsonb AS error, cancel_at, cancel_reason, start_by, replay_of
+           NULL::jsonb AS error, cancel_at, cancel_reason, start_by, replay_of, step_no, item_no
     FROM ondot.execution WHERE id = $2::uuid AND tenant_no = $1::integer
     UNION ALL
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no,
            pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, NULL, NULL, NULL,
-           replay_of
+           replay_of, step_no, item_no
     FROM ondot.history WHERE id = $2 AND tenant_no = $1
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no
+LEFT JOIN ondot.run r ON r.id = e.job_id AND e.origin = 'step'
 LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
 
 -- name: newest_executions :many
@@ -59,7 +60,7 @@ UNION ALL
 ORDER BY id DESC LIMIT $3;
 
 -- name: list_executions :many
--- index: execution_pkey, history_pkey
+-- index: execution_pkey, history_pkey, run_pkey
 -- Those of a range of ids, by when they were due, latest first. The page is cut before its columns are read.
 -- $1 tenant_no, and $2 to $10 as in newest_executions
 WITH page AS MATERIALIZED (
@@ -79,19 +80,21 @@ WITH page AS MATERIALIZED (
     )
     ORDER BY due_at DESC, id DESC LIMIT $3::integer
 )
-SELECT e.*, p.name AS pool
+SELECT e.*, p.name AS pool, r.job_id AS workflow_id
 FROM page g
 CROSS JOIN LATERAL (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
-           NULL::jsonb AS error
+           NULL::jsonb AS error, step_no, item_no
     FROM ondot.execution WHERE id = g.id
     UNION ALL
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
-           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
+           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, step_no,
+           item_no
     FROM ondot.history WHERE id = g.id AND id >= $2 AND id < $8
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no
+LEFT JOIN ondot.run r ON r.id = e.job_id AND e.origin = 'step'
 ORDER BY g.due_at DESC, g.id DESC;
 
 -- name: fire_of :one
