@@ -10,7 +10,7 @@ import urllib.request
 from datetime import datetime
 from typing import Any
 
-from ondot import Context, Ondot
+from ondot import Context, GiveUp, Ondot, Workflow
 from ondot.proxies import open_url
 
 SEED_TIMEOUT_S = 10
@@ -55,6 +55,57 @@ def doomed_import(ctx: Context) -> None:
     """Always fails, so that its executions end as dead letters, which wait for a person."""
     ctx.log("reading customers.csv", attempt=ctx.attempt)
     raise ValueError("line 17 of customers.csv has no e-mail address")
+
+
+@app.job
+async def fetch_orders(ctx: Context) -> dict[str, Any]:
+    """The first step of the workflow `orders`: its result is the list that the next one maps over."""
+    number = int(ctx.fire_at.timestamp()) // 30
+    orders = [f"order-{number}-{n}" for n in range(1, 4 + number % 3)]
+    return {"orders": orders, "is_express": number % 2 == 0, "card": "declined" if number % 3 == 0 else "valid"}
+
+
+@app.job(retry={"max_retries": 3, "backoff": "fixed", "initial": "2s"})
+async def pack(ctx: Context, order: str) -> str:
+    """Runs once for each order. Every fourth parcel slips at the first attempt, and is packed at the second."""
+    await asyncio.sleep(0.3)
+    if ctx.attempt == 1 and sum(map(ord, order)) % 4 == 0:
+        raise RuntimeError(f"the parcel of {order} slipped: pack it again")
+    return f"parcel of {order}"
+
+
+@app.job
+async def send(parcels: int, by: str) -> str:
+    """Two steps call it, and a condition decides which one runs: the other is skipped."""
+    await asyncio.sleep(0.5)
+    return f"{parcels} parcels by {by}"
+
+
+@app.job
+async def charge(parcels: int, card: str) -> str:
+    """Every third run the card is declined. A step that handles this failure runs, and the run succeeds."""
+    if card == "declined":
+        raise GiveUp("the card was declined")
+    return f"charged for {parcels} parcels"
+
+
+@app.job
+async def ask_for_another_card() -> str:
+    """Runs if `charge` has failed, and handles that failure."""
+    return "the customer was asked for another card"
+
+
+@app.workflow(every="30s", overlap="skip")
+def orders(w: Workflow) -> None:
+    """Branches, maps over a list, fails now and then, and recovers by itself."""
+    found = w.step(fetch_orders)
+    packed = w.map(pack, over=found.result["orders"], concurrency=2)
+    is_express = found.result["is_express"]
+    express = w.step(send, name="express", after=packed, if_=is_express.matches(True), parcels=packed.count, by="bike")
+    parcel = w.step(send, name="parcel", after=packed, if_=is_express.matches(False), parcels=packed.count, by="van")
+    sent = w.join("sent", after=[express, parcel], when="no_failure")
+    paid = w.step(charge, after=sent, parcels=packed.count, card=found.result["card"])
+    w.step(ask_for_another_card, after=paid, when="failure", handles=True)
 
 
 def seed(url: str) -> None:
