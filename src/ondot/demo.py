@@ -1,6 +1,6 @@
 """A few jobs for `ondot up --demo`: each shows one thing that ondot does. They use hardly any processor time.
 
-The worker registers the functions with their schedules; `seed` adds two more jobs through the API, as any program
+The worker registers the functions with their schedules; `seed` adds three more jobs through the API, as any program
 could. Recurring jobs have a key, so that a restart finds them again and creates no duplicates.
 """
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from ondot import Context, GiveUp, Ondot, Workflow
 from ondot.proxies import open_url
+from ondot.sdk.client import Client
 
 SEED_TIMEOUT_S = 10
 
@@ -108,8 +109,24 @@ def orders(w: Workflow) -> None:
     w.step(ask_for_another_card, after=paid, when="failure", handles=True)
 
 
+@app.job
+async def place_order(ctx: Context, url: str) -> dict[str, Any]:
+    """Sends an event, as a shop would. Only an order of 100 and more starts `large_order`."""
+    number = int(ctx.fire_at.timestamp()) // 20
+    order = {"order": f"order-{number}", "amount": 40 + number % 3 * 60}
+    async with Client(url) as client:
+        sent = await client.send_event({"type": "demo.order.placed", "source": "/demo/shop", "data": order})
+    return {**order, "started": sent["executions"]}
+
+
+@app.job(event={"type": "demo.order.placed", "filter": {"data": {"amount": [{"numeric": [">=", 100]}]}}})
+async def large_order(order: str, amount: int) -> str:
+    """Has no schedule: an event starts it, and its arguments are the data of the event."""
+    return f"{order} of {amount} gets a letter of thanks"
+
+
 def seed(url: str) -> None:
-    """Create two jobs through the API of the server at `url`: a call to itself every 15 s, and a hello in 30 s.
+    """Create jobs through the API of the server at `url`: a call to itself every 15 s, a hello in 30 s, and orders.
 
     The hello has no key, so each start creates a new one: a one-time job runs only once.
     """
@@ -119,6 +136,13 @@ def seed(url: str) -> None:
             "name": "watch_myself",
             "every": "15s",
             "target": {"http": {"url": f"{url}/livez", "method": "GET"}},
+        },
+        {
+            "key": "demo-place-order",
+            "name": "place_order",
+            "every": "20s",
+            "target": {"function": "place_order"},
+            "payload": {"url": url},
         },
         {
             "name": "hello_once",

@@ -241,6 +241,28 @@ def test_a_workflow_passes_mypy_strict_and_wrong_arguments_do_not(tmp_path: Path
     assert 'Argument "region"' in bad.stdout
 
 
+@proves("S11", "W9")
+def test_functions_and_workflows_that_events_start_take_their_arguments_from_the_event() -> None:
+    one = Ondot()
+
+    @one.job(event={"type": "order.paid", "filter": {"data": {"amount": [{"numeric": [">=", 100]}]}}})
+    def thank(order_id: int, event: dict[str, Any], region: str = "eu") -> None: ...
+
+    @one.workflow(event={"type": "order.placed"})
+    def fulfil(w: Workflow, order_id: int, region: str = "eu") -> None:
+        w.step(report, n=order_id)
+
+    function, workflow = one.schedules()
+    assert function["payload"] == {"order_id": {"$from": "event.data.order_id"}, "event": {"$from": "event"}}
+    assert function["schedule"]["event"]["type"] == "order.paid"
+    assert workflow["payload"] == {"order_id": {"$from": "event.data.order_id"}, "region": "eu"}
+    assert fulfil.body(order_id=7)["payload"] == {"order_id": 7, "region": "eu"}
+    wrongs: tuple[Any, ...] = ({"type": ""}, {"filter": {}}, {"type": "a", "filter": {"data": [{"numeric": ["~", 1]}]}})
+    for wrong in wrongs:
+        with pytest.raises(InvalidBody, match="thanks"):
+            one.job(name="thanks", event=wrong)(lambda: None)
+
+
 @proves("W1", "W9")
 async def test_enqueue_names_the_jobs_that_it_comes_after() -> None:
     sent: list[dict[str, Any]] = []

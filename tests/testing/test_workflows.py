@@ -108,6 +108,27 @@ async def test_a_job_that_comes_after_another_runs_at_the_same_instant() -> None
         assert call.at == start + timedelta(hours=1)
 
 
+@proves("O7", "S11")
+async def test_an_event_starts_jobs_and_workflows_with_its_data() -> None:
+    one = Ondot()
+
+    @one.job(event={"type": "order.paid", "filter": {"data": {"amount": [{"numeric": [">=", 100]}]}}})
+    def thank(order_id: int, event: dict[str, Any]) -> str:
+        return f"{order_id} by {event['source']}"
+
+    @one.workflow(event={"type": "order.paid"})
+    def fulfil(w: Workflow, order_id: int) -> None:
+        w.step(one.handlers["thank"], order_id=order_id, event={"source": "workflow"})
+
+    async with open_world(one, at=NOON) as world:
+        answer = await world.send_event(type="order.paid", source="/shop", data={"order_id": 7, "amount": 100})
+        assert answer["matched"] == 2
+        await world.send_event(type="order.paid", source="/shop", data={"order_id": 8, "amount": 5})
+        await world.run_due()
+        assert sorted(call.result for call in world.calls(thank)) == ["7 by /shop", "7 by workflow", "8 by workflow"]
+        assert [run.state for run in await world.runs(fulfil)] == ["SUCCEEDED"] * 2
+
+
 @proves("O7", "W4")
 async def test_a_month_of_a_nightly_workflow_has_a_run_for_each_night() -> None:
     one = Ondot()

@@ -6,9 +6,10 @@ from uuid import UUID
 
 import pytest
 
-from ondot.demo import app, doomed_import, hello, moody_service, seed
+from ondot.demo import app, doomed_import, hello, moody_service, orders, seed
 from ondot.document.parse import job_spec
 from ondot.sdk.context import Context
+from ondot.testing import open_world
 from tests.proves import proves
 from tests.ui.serving import served
 from tests.world import World
@@ -31,15 +32,17 @@ def context(*, attempt: int = 1, fire_at: datetime = datetime(2026, 3, 4, tzinfo
 
 @proves("O6")
 def test_every_job_of_the_demo_has_a_docstring() -> None:
-    assert set(app.handlers) == {"hello", "pulse", "minute_report", "moody_service", "doomed_import"}
+    assert {"hello", "pulse", "minute_report", "moody_service", "doomed_import"} <= set(app.handlers)
+    assert set(app.workflows) == {"orders"}
     assert all(handler.function.__doc__ for handler in app.handlers.values())
+    assert all(workflow.function.__doc__ for workflow in app.workflows.values())
 
 
 @proves("O6")
 def test_the_schedules_of_the_demo_are_bodies_that_the_api_accepts() -> None:
     now = datetime(2026, 3, 4, tzinfo=UTC)
     names = {job_spec(body, now).name for body in app.schedules()}
-    assert names == {"pulse", "minute_report", "moody_service", "doomed_import"}
+    assert names == {"pulse", "minute_report", "moody_service", "doomed_import", "large_order", "orders"}
 
 
 @proves("O6")
@@ -71,6 +74,29 @@ def test_the_doomed_import_fails_on_every_attempt() -> None:
         doomed_import(context(attempt=3))
 
 
+@proves("O6", "W3", "W7")
+async def test_the_workflow_of_the_demo_branches_maps_fails_and_recovers() -> None:
+    async with open_world(app, at="2026-03-04T00:00:00Z") as demo:
+        await demo.pause("minute_report")  # it takes eight real seconds
+        await demo.advance(minutes=3, seconds=20)
+        runs = await demo.runs(orders)
+        assert [run.state for run in runs] == ["SUCCEEDED"] * len(runs)
+        states = [run.states for run in runs]
+        assert {(one["express"], one["parcel"]) for one in states} == {
+            ("SUCCEEDED", "SKIPPED"),
+            ("SKIPPED", "SUCCEEDED"),
+        }
+        assert {(one["charge"], one["ask_for_another_card"]) for one in states} == {
+            ("SUCCEEDED", "SKIPPED"),
+            ("FAILED", "SUCCEEDED"),
+        }
+        assert {call.outcome for call in demo.calls("pack")} == {"SUCCEEDED", "FAILED"}
+        await demo.send_event(type="demo.order.placed", source="/demo", data={"order": "o", "amount": 100})
+        await demo.send_event(type="demo.order.placed", source="/demo", data={"order": "p", "amount": 99})
+        await demo.run_due()
+        assert [call.arguments["order"] for call in demo.calls("large_order")] == ["o"]
+
+
 @proves("O6")
 async def test_a_restart_finds_the_recurring_job_and_runs_hello_again(world: World) -> None:
     async with served(world.database) as page:
@@ -84,5 +110,6 @@ async def test_a_restart_finds_the_recurring_job_and_runs_hello_again(world: Wor
     assert sorted((item["name"], item["state"]) for item in items) == [
         ("hello_once", "ACTIVE"),
         ("hello_once", "ENDED"),
+        ("place_order", "ACTIVE"),
         ("watch_myself", "ACTIVE"),
     ]

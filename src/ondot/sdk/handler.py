@@ -137,10 +137,20 @@ class Handler(Generic[P, R]):
         """The body of the job that recurs by the function's own schedule; None if it has none."""
         if self.timing is None:
             return None
-        body = {**self._body(without(self.options, ENQUEUED_ONLY), {}), "schedule": dict(self.timing), "key": self.key}
+        options = without(self.options, ENQUEUED_ONLY)
+        body = self._of_event(options) if "event" in self.timing else self._body(options, {})
+        body |= {"schedule": dict(self.timing), "key": self.key}
         if self.pause_after_failures is not None:
             body["pause_after_failures"] = self.pause_after_failures
         return body
+
+    def _of_event(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The body of the job that events start: `event` is the event, other arguments without a default are fields of
+        its data, by name."""
+        if any(names_in(template) for _, template in templates(options)):
+            raise TypeError(f"{self.name} is started by events, and its keys cannot name arguments.")
+        payload = payload_of_event(self._own_parameters())
+        return {"name": self.name, "target": {"function": self.name}, **options, "payload": payload}
 
     def _body(self, options: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         self.bind(None, given)
@@ -230,7 +240,7 @@ class Handler(Generic[P, R]):
             raise TypeError(
                 f"{self.name}: arguments are sent by name, and {', '.join(unnamed)} can only be positional."
             )
-        if needed and self.timing is not None:
+        if needed and self.timing is not None and "event" not in self.timing:
             names = ", ".join(p.name for p in needed)
             raise TypeError(f"{self.name} runs by a schedule, which passes no arguments. Add defaults for: {names}.")
 
@@ -255,6 +265,15 @@ class Handler(Generic[P, R]):
             return fill(template, arguments)
         except (TypeError, ValueError, RecursionError) as error:
             raise TypeError(f"{self.name}: cannot fill `{option}`: {error}") from None
+
+
+def payload_of_event(parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
+    """The arguments that an event gives: `event` whole, and fields of its data for those without a default."""
+    return {
+        parameter.name: {"$from": "event" if parameter.name == "event" else f"event.data.{parameter.name}"}
+        for parameter in parameters
+        if parameter.kind in _NAMED and (parameter.name == "event" or parameter.default is parameter.empty)
+    }
 
 
 def instant_text(at: object) -> str:

@@ -36,6 +36,7 @@ class JobOptions(TypedDict, total=False):
     timezone: str | None
     every: Duration | None
     rrule: str | None
+    event: Mapping[str, Any] | None
     jitter: Duration | None
     schedule: Mapping[str, Any] | None
     retries: int | None
@@ -71,7 +72,7 @@ class WorkflowOptions(JobOptions, total=False):
 
 OF_THE_HANDLER: Final = ("name", "secrets")
 """Options that are no fields of its jobs."""
-SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule")
+SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule", "event")
 IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter")
 """Options that are fields of the body's schedule."""
 
@@ -171,7 +172,9 @@ def _take_schedule(given: dict[str, Any]) -> dict[str, Any] | None:
     if "timezone" in schedule and "cron" not in schedule and "rrule" not in schedule:
         raise TypeError("`timezone` needs `cron` or `rrule`: intervals measure real time.")
     if not kinds and (schedule or more):
-        raise TypeError(f"`{next(iter(schedule), 'schedule')}` is part of a schedule; add `cron`, `every` or `rrule`.")
+        raise TypeError(
+            f"`{next(iter(schedule), 'schedule')}` is part of a schedule; add `cron`, `every`, `rrule` or `event`."
+        )
     if twice := schedule.keys() & more.keys():
         raise TypeError(f"`{min(twice)}` is given twice, alone and in `schedule`; leave one out.")
     return schedule | more or None
@@ -182,11 +185,11 @@ def _check_company(given: Mapping[str, Any], *, recurs: bool) -> None:
     if "overlap" in given and not recurs:
         raise TypeError(
             "`overlap` is about the fires of one job, and each enqueue makes a job of its own. Use `concurrency` or "
-            "`throttle`, or add `cron`, `every` or `rrule`."
+            "`throttle`, or add `cron`, `every`, `rrule` or `event`."
         )
     for option in RECURRING_ONLY:
         if option in given and not recurs:
-            raise TypeError(f"`{option}` is for a job that recurs; add `cron`, `every` or `rrule`.")
+            raise TypeError(f"`{option}` is for a job that recurs; add `cron`, `every`, `rrule` or `event`.")
     for option, by_key in BY_KEY.items():
         if option in given and by_key in given:
             raise TypeError(

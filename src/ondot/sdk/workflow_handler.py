@@ -15,7 +15,7 @@ import msgspec
 
 from ondot.model.errors import InvalidBody, InvalidGraph
 from ondot.sdk.client import Client
-from ondot.sdk.handler import Submit, instant_text
+from ondot.sdk.handler import Submit, instant_text, payload_of_event
 from ondot.sdk.options import ENQUEUED_ONLY, RECURRING_ONLY, Duration, of_function, seconds_of, without
 from ondot.sdk.runs import RunHandle
 from ondot.sdk.workflow import Workflow, describe
@@ -103,8 +103,7 @@ class WorkflowHandler(Generic[P]):
         body = {"name": self.name, "target": self.target, **options}
         arguments = {**defaults, **given}
         if is_event:
-            needed = [name for name in self.parameters if name not in defaults]
-            arguments |= {name: {"$from": "event" if name == "event" else f"event.data.{name}"} for name in needed}
+            arguments |= payload_of_event(self.parameters.values())
         if arguments:
             try:
                 body["payload"] = msgspec.to_builtins(arguments, str_keys=True)
