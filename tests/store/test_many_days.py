@@ -31,6 +31,7 @@ from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, first_id_at
 from ondot.model.misfire import Misfire
 from ondot.model.planning import first_execution_id
+from ondot.model.workflow.states import RunState
 from ondot.store import (
     audit,
     dead_letters,
@@ -42,6 +43,8 @@ from ondot.store import (
     outcomes,
     overview,
     pools,
+    run_reads,
+    run_views,
     steps,
     unique_keys,
 )
@@ -53,6 +56,7 @@ from ondot.store.newest import NO_ID, Kept
 from ondot.store.owed import list_backfills
 from ondot.store.queries import load_queries, nouns
 from ondot.store.retain import remove_jobs
+from ondot.store.run_reads import RunRow
 from ondot.store.specs import Specs
 from ondot.store.timers import get_timer
 from tests.proves import proves
@@ -121,6 +125,34 @@ async def use_everything(world: World) -> None:
         await look_around(world, connection, recurring.id, pages[0].id)
 
 
+def a_run(id_: ExecutionId, job_id: JobId, started_at: datetime) -> RunRow:
+    return RunRow(
+        id=id_,
+        job_id=job_id,
+        job_version=1,
+        parent_run_id=None,
+        parent_step_no=None,
+        parent_item_no=None,
+        rerun_of=None,
+        depth=0,
+        state=RunState.RUNNING,
+        verdict=None,
+        reason=None,
+        is_paused=False,
+        started_at=started_at,
+        blocked_at=None,
+        ended_at=None,
+        look_at=None,
+        waiting=0,
+        active=0,
+        succeeded=0,
+        failed=0,
+        skipped=0,
+        blocked=0,
+        superseded=0,
+    )
+
+
 async def look_around(world: World, connection: Connection, job_id: Any, once_id: Any) -> None:
     everything = dead_letters.LetterFilter()
     letters = await dead_letters.list_letters(connection, DEFAULT_TENANT, everything, limit=PAGE)
@@ -164,6 +196,11 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await steps.find_results(connection, letter, [0], letter)
     await steps.find_ends_missed(connection, [letter])
     await steps.find_results_of(connection, DEFAULT_TENANT, [letter])
+    run = a_run(letter, job_id, world.now)
+    await run_reads.find_step_executions(connection, DEFAULT_TENANT, [letter])
+    await run_views.list_run_executions(connection, DEFAULT_TENANT, run, world.now)
+    await run_views.list_step_executions(connection, DEFAULT_TENANT, run, 0, world.now, PAGE)
+    await run_views.list_early_attempts(connection, DEFAULT_TENANT, run, [letter], world.now)
     await remove_jobs(connection, [once_id])
 
 

@@ -21,6 +21,7 @@ from ondot.model.execution import TERMINAL, Outcome, State
 from ondot.model.explain_facts import Explanation
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.job import JobSpec
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.dead_letters import LetterRow, get_letter
 from ondot.store.executions import AttemptRow, ExecutionRow, get_execution, list_attempts
@@ -80,6 +81,24 @@ class Letter:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """Which step of which run the execution is. `item`: of a map, from 0."""
+
+    run_id: UUID
+    number: int
+    name: str
+    item: int | None
+
+
+class Moved(Exception):
+    """The execution is a run, which has a page of its own."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionView:
     """`payload`: the execution's own, or its job's; `editable`: the whole payload, if it is short enough to edit.
 
@@ -121,6 +140,7 @@ class ExecutionView:
     more_attempts: int
     letter: Letter | None
     replay_of: UUID | None
+    step: Step | None
 
     @property
     def is_live(self) -> bool:
@@ -134,25 +154,29 @@ class ExecutionView:
 
 
 async def read_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> ExecutionView:
-    """Reads with a bounded number of statements. Raises NotFound."""
+    """Reads with a bounded number of statements. Raises NotFound; Moved if it is a run."""
     async with database.reading(tenant_no) as connection:
         row = await get_execution(connection, tenant_no, id_)
         if row is None:
             raise NotFound(f"There is no execution {id_}.")
-        attempts = await list_attempts(connection, tenant_no, row.id)
         specs = await database.specs.find(connection, [(row.job_id, row.job_version)])
+        spec = specs.get((row.job_id, row.job_version))
+        if row.run_id is None and spec is not None and isinstance(spec.target, WorkflowTarget):
+            raise Moved(f"/runs/{id_}")
+        attempts = await list_attempts(connection, tenant_no, row.id)
         letter = await get_letter(connection, tenant_no, row.id) if row.state is State.FAILED else None
     explanation = await explain_execution(database, tenant_no, id_)
     now = database.clock.now()
-    spec = specs.get((row.job_id, row.job_version))
+    step = _step(row, spec)
     # A payload or a result may have megabytes: formatting them must not block other requests.
-    return await asyncio.to_thread(_view, row, attempts, spec, letter, explanation, now)
+    return await asyncio.to_thread(_view, row, attempts, spec, step, letter, explanation, now)
 
 
 def _view(
     row: ExecutionRow,
     attempts: list[AttemptRow],
     spec: JobSpec | None,
+    step: Step | None,
     letter: LetterRow | None,
     explanation: Explanation,
     now: datetime,
@@ -192,16 +216,30 @@ def _view(
         cancel_at=row.cancel_at,
         percent=None if row.progress is None else round(row.progress * 100),
         progress_message=row.progress_message,
-        checkpoint=None if row.checkpoint is None else _text(row.checkpoint),
+        checkpoint=None if row.checkpoint is None else format_json(row.checkpoint),
         payload=_cut(payload),
         editable=payload if len(payload) <= MOST_EDITABLE else None,
-        result=None if row.result is None else _result(row.result),
-        error=_error(row.error),
+        result=None if row.result is None else format_result(row.result),
+        error=read_error(row.error),
         attempts=tuple(reversed(tries[-MOST_ATTEMPTS:])),
         more_attempts=max(len(tries) - MOST_ATTEMPTS, 0),
         letter=_letter(letter),
         replay_of=row.replay_of,
+        step=step,
     )
+
+
+def _step(row: ExecutionRow, spec: JobSpec | None) -> Step | None:
+    if row.run_id is None or row.step_no is None:
+        return None
+    target = spec.target if spec is not None else None
+    names = list(target.steps) if isinstance(target, WorkflowTarget) else []
+    name = names[row.step_no] if row.step_no < len(names) else f"step {row.step_no}"
+    return Step(row.run_id, row.step_no, name, row.item_no)
+
+
+def format_payload(row: ExecutionRow, spec: JobSpec | None) -> Text:
+    return _cut(_payload(row, spec))
 
 
 def _payload(row: ExecutionRow, spec: JobSpec | None) -> str:
@@ -220,7 +258,7 @@ def _attempt(row: AttemptRow, host: str | None = None) -> Attempt:
         started_at=row.started_at,
         ended_at=row.ended_at,
         took=None if ran_s is None else took(ran_s),
-        error=_error(row.error),
+        error=read_error(row.error),
     )
 
 
@@ -233,7 +271,7 @@ def _letter(row: LetterRow | None) -> Letter | None:
     )
 
 
-def _error(error: dict[str, Any] | None) -> Error | None:
+def read_error(error: dict[str, Any] | None) -> Error | None:
     if error is None:
         return None
     detail = error.get("detail")
@@ -246,15 +284,15 @@ def _error(error: dict[str, Any] | None) -> Error | None:
     )
 
 
-def _result(result: Any) -> Text:
+def format_result(result: Any) -> Text:
     """The result as JSON; the preview if the result is in object storage or was cut."""
     for name in ("$object", "$cut"):
         if isinstance(result, dict) and list(result) == [name] and isinstance(stored := result[name], dict):
             return Text(str(stored.get("preview", "")), True, stored.get("bytes"), stored.get("why"))
-    return _text(result)
+    return format_json(result)
 
 
-def _text(value: Any) -> Text:
+def format_json(value: Any) -> Text:
     return _cut(_format_json(value))
 
 

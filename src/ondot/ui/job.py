@@ -86,6 +86,8 @@ class JobView:
     explanation: JobExplanation
     letters: tuple[Letter, ...]
     open_letters: int
+    steps: int | None
+    """Of a workflow: the number of its steps."""
 
     @property
     def mark(self) -> str:
@@ -141,6 +143,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         explanation=explanation,
         letters=tuple(letters),
         open_letters=open_letters,
+        steps=len(row.spec.target.steps) if isinstance(row.spec.target, WorkflowTarget) else None,
     )
 
 
@@ -190,4 +193,4 @@ def _target(target: TargetSpec) -> str:
         case ShellTarget():
             return " ".join(target.command)
         case WorkflowTarget():
-            return f"workflow of {len(target.steps)} steps"
+            return f"a workflow of {len(target.steps):,} {'step' if len(target.steps) == 1 else 'steps'}"

@@ -25,24 +25,30 @@ from ondot.model.job import JobState
 from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
-from ondot.ui import audit, dead_letters, executions, jobs
+from ondot.ui import audit, dead_letters, executions, jobs, run
 from ondot.ui.audit import read_audit
 from ondot.ui.dead_letters import count_open, read_letters
-from ondot.ui.execution import read_execution
+from ondot.ui.execution import Moved, read_execution
 from ondot.ui.executions import read_executions
 from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet
 from ondot.ui.job import read_job
 from ondot.ui.jobs import read_jobs
 from ondot.ui.keys import read_keys
+from ondot.ui.matrix import read_matrix
 from ondot.ui.me import LOCAL_ME, Auth, Me, read_me
 from ondot.ui.overview import read_overview
 from ondot.ui.reference import read_reference
 from ondot.ui.render import Renderer
+from ondot.ui.run import read_run
+from ondot.ui.run_picture import read_run_steps, read_shape
+from ondot.ui.run_states import STATES as STEP_STATES
+from ondot.ui.run_states import words_of
 from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
 from ondot.ui.secrets import read_secrets
 from ondot.ui.sign_in import SEE_OTHER, SignInPages
 from ondot.ui.skipped import read_skipped
+from ondot.ui.step import read_step
 from ondot.ui.tenants import read_tenant, read_tenants
 from ondot.ui.usage import read_usage_page
 from ondot.ui.users import read_users
@@ -58,8 +64,12 @@ HEADERS = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+OF_SCRIPTS = "default-src 'none'; script-src 'self'; frame-ancestors 'none'"
+"""A worker has the policy of its own script: it may load further scripts of this server, and nothing else."""
 RECONNECT_MS = 1000
 DOCS_KEPT = 16
+MOST_DIGITS = 9
+"""Of a number in an address."""
 EMPTY = "data:\n"
 LIVE: Mapping[str, Read] = {"overview": read_overview, "fleet": read_fleet}
 """The pages that are read once a second for all watchers."""
@@ -102,6 +112,14 @@ PAGES = (
         values={"remarks": REMARKS},
     ),
     Page(
+        "/jobs/{id}/runs",
+        "matrix",
+        "matrix",
+        lambda database, tenant_no, request: read_matrix(
+            database, tenant_no, JobId(_uuid(request, "job")), request.query_params
+        ),
+    ),
+    Page(
         "/executions",
         "executions",
         "found",
@@ -116,6 +134,23 @@ PAGES = (
         "execution",
         lambda database, tenant_no, request: read_execution(
             database, tenant_no, ExecutionId(_uuid(request, "execution"))
+        ),
+    ),
+    Page(
+        "/runs/{id}",
+        "run",
+        "run",
+        lambda database, tenant_no, request: read_run(
+            database, tenant_no, _uuid(request, "run"), run.parse_query(request.query_params)
+        ),
+        values={"states": STEP_STATES, "words_of": words_of},
+    ),
+    Page(
+        "/runs/{id}/steps/{number}",
+        "step",
+        "step",
+        lambda database, tenant_no, request: read_step(
+            database, tenant_no, _uuid(request, "run"), _number(request, "number")
         ),
     ),
     Page(
@@ -210,9 +245,25 @@ class Site:
             me = await self.me(request, caller)
         except (Unauthorized, Forbidden, NotFound, Unavailable) as error:
             return self.refuse(request, error)
+        except Moved as moved:
+            return RedirectResponse(moved.address, SEE_OTHER, headers=HEADERS)
         values = {page.name: view, "now": view.now, "open_letters": open_letters, "me": me, **page.values}
         html = self.renderer.page(page.template, **values)
         return HTMLResponse(html, headers=HEADERS)
+
+    async def shape(self, request: Request) -> Response:
+        """The graph of a version of a workflow, which never changes."""
+        caller = await self.allow(request, Right.JOBS_READ)
+        job_id, version = JobId(_uuid(request, "job")), _number(request, "version")
+        shape = await read_shape(self.database, caller.tenant_no, job_id, version)
+        headers = {"Cache-Control": "private, max-age=86400, immutable", "Vary": "Cookie, Authorization"}
+        return Response(shape, media_type="application/json", headers=headers)
+
+    async def run_steps(self, request: Request) -> Response:
+        """The states and times of all steps of a run."""
+        caller = await self.allow(request, Right.JOBS_READ)
+        steps = await read_run_steps(self.database, caller.tenant_no, _uuid(request, "run"))
+        return Response(steps, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     async def overview(self, request: Request) -> Response:
         """`/`, whose view counts the open dead letters itself."""
@@ -296,7 +347,11 @@ class Site:
         found = self.renderer.static.get(name)
         if found is None:
             raise NotFound(f"The pages have no file {name!r}.")
-        headers = {"Cache-Control": "public, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
+        headers = {
+            "Cache-Control": "public, max-age=31536000, immutable",
+            "X-Content-Type-Options": "nosniff",
+            "Content-Security-Policy": OF_SCRIPTS,
+        }
         return Response(found.content, media_type=found.kind, headers=headers)
 
     async def allow(self, request: HTTPConnection, right: Right) -> Caller:
@@ -359,6 +414,8 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
         "/docs": partial(site.docs, render_docs),
         "/ui/live": partial(site.follow, "overview"),
         "/ui/live/fleet": partial(site.follow, "fleet"),
+        "/ui/jobs/{id}/shape/{version}": site.shape,
+        "/ui/runs/{id}/steps": site.run_steps,
         "/ui/static/{name}": site.static,
     }
     if read_preview is not None:
@@ -382,6 +439,13 @@ def _uuid(request: Request, what: str) -> UUID:
         return UUID(text)
     except ValueError:
         raise NotFound(f"There is no {what} {text[:60]!r}.") from None
+
+
+def _number(request: Request, name: str) -> int:
+    text = request.path_params[name]
+    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
+        raise NotFound(f"The {name} {text[:60]!r} is no number of this page.")
+    return int(text)
 
 
 def _is_browser(request: Request) -> bool:

@@ -29,6 +29,8 @@ ORIGINS: Final = {
     "run": "run by hand",
     "event": "an event",
     "replay": "a replay",
+    "step": "a step of a run",
+    "child": "a step of another run",
 }
 """What created an execution."""
 
