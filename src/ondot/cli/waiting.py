@@ -29,12 +29,17 @@ def has_ended(execution: Mapping[str, Any]) -> bool:
     return execution["state"] in TERMINAL
 
 
+def needs_a_person(execution: Mapping[str, Any]) -> bool:
+    """A run that is BLOCKED. A job that waits for others is BLOCKED before it has started."""
+    return execution["state"] == "BLOCKED" and execution["started_at"] is not None
+
+
 async def until_ended(client: "Client", execution_id: str) -> Json:
-    """The execution, once it has ended; a bar shows its progress meanwhile."""
+    """The execution, once it has ended, or is a run that waits for a person; a bar shows its progress meanwhile."""
     with progress_bar() as show_bar:
         async for _ in pauses():
             execution = await client.get_execution(execution_id)
-            if has_ended(execution):
+            if has_ended(execution) or needs_a_person(execution):
                 return execution
             show_bar(*progress_of(execution))
     raise AssertionError("the pauses do not end")
