@@ -342,3 +342,33 @@ async def test_a_preview_says_that_events_start_it(api: Caller) -> None:
     assert answer.json() == {"in_words": f"At each event {PAID}", "fires": [], "skipped": []}
     job = await on_event(api)
     assert (await api.get(f"/v1/jobs/{job['id']}/next"))["fires"] == []
+
+
+@proves("S11", "E17")
+async def test_explain_says_why_the_last_event_did_not_match(api: Caller) -> None:
+    job = await on_event(api, event={"filter": {"data": {"amount": [{"numeric": [">=", 100]}]}}})
+
+    async def reason() -> dict[str, Any]:
+        found = await api.get(f"/v1/jobs/{job['id']}/explain")
+        first: dict[str, Any] = found["reasons"][0]
+        return first
+
+    nothing = await reason()
+    assert nothing["code"] == "waiting_for_event"
+    assert "No event of this type was received" in nothing["message"]
+    answer = await send(api, event(data={"amount": 50}))
+    unmatched = await reason()
+    assert "data.amount was 50, wanted >= 100" in unmatched["message"]
+    assert answer["id"] in unmatched["what_to_do"]
+    await send(api, event("2", data={"amount": 150}))
+    await api.run_all()
+    assert "matches" in (await reason())["message"]
+
+
+@proves("S11", "S7")
+async def test_a_job_that_events_start_has_nothing_to_backfill(api: Caller) -> None:
+    job = await on_event(api)
+    body = {"from_at": "2026-11-01T00:00:00Z", "to_at": "2026-11-02T00:00:00Z"}
+    answer = await api.http.post(f"/v1/jobs/{job['id']}/backfill", json=body)
+    assert answer.status_code == 409
+    assert "Events start this job" in answer.json()["detail"]

@@ -4,7 +4,7 @@
     migrate · doctor · key · user        maintain an installation                 migrate.py, doctor.py, key.py, user.py
     tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
-    workflow                             the same                                 workflow.py
+    workflow · event                     the same                                 workflow.py, event.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     cron · version                       need no server                           cron.py
@@ -23,6 +23,7 @@ from ondot.cli import (
     audit,
     cron,
     dead_letter,
+    event,
     execution,
     hook,
     job,
@@ -90,6 +91,7 @@ app.command("worker", rich_help_panel=RUN)(worker)
 app.add_typer(job.app, name="job", rich_help_panel=USE)
 app.add_typer(workflow.app, name="workflow", rich_help_panel=USE)
 app.add_typer(execution.app, name="execution", rich_help_panel=USE)
+app.add_typer(event.app, name="event", rich_help_panel=USE)
 app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
 app.command("fleet", rich_help_panel=USE)(fleet)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)

@@ -284,6 +284,8 @@ async def _cut_skipped(
 def _count_fires(spec: JobSpec, backfill: Backfill, now: datetime) -> int:
     if not spec.recurs:
         raise Conflict("A one-time job has no fires of the past: start it with /run.")
+    if spec.starts_by_event:
+        raise Conflict("Events start this job, so it has no fires of the past: send events, or start it with /run.")
     _check_past(backfill, now)
     if backfill.to_at < backfill.from_at:
         raise _reject("to_at", f"It is before from_at; use {backfill.from_at.isoformat()} or later.")

@@ -10,21 +10,25 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 
+import msgspec
+
 from ondot.flow.plan import compute_schedule
 from ondot.flow.work import Work
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.explain import explain_execution as explained
+from ondot.model.explain_event import EventFacts
 from ondot.model.explain_facts import ExecutionFacts, Explanation, JobFacts, Range
 from ondot.model.explain_fire import FireExplanation, Reading, explain_fire, read_schedule
 from ondot.model.explain_job import explain_job as job_explained
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.planning import fires_from
-from ondot.model.schedule import GivenUp, Once, Schedule
+from ondot.model.schedule import GivenUp, Once, OnEvent, Schedule
 from ondot.model.schedule.cost import measure_cost
 from ondot.store.database import Database
 from ondot.store.dependencies import list_parents
+from ondot.store.events import EventFilter, list_events
 from ondot.store.executions import SkippedRow, find_latest_ended, list_skipped
 from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
 from ondot.store.jobs import get_job, get_jobs
@@ -75,13 +79,28 @@ async def explain_job(
         if (
             not live
             and facts.next_fire_at is None
+            and not row.spec.starts_by_event
             and (ended := await find_latest_ended(connection, tenant_no, job_id))
         ):
             last = next(iter(await _explain_executions(work, [ended])), None)
         skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_SHOWN)
         fire = await _explain_fire(work, facts, at) if at is not None else None
+        event = await _last_event(work, facts.schedule)
     facts = await _measure(facts, {version: spec for (_, version), spec in owed_by.items()})
-    return JobExplanation(job_explained(facts, tuple(executions), last), facts.live, executions, skipped, fire)
+    explanation = job_explained(facts, tuple(executions), last, event)
+    return JobExplanation(explanation, facts.live, executions, skipped, fire)
+
+
+async def _last_event(work: Work, schedule: Schedule) -> EventFacts | None:
+    """Of a job that events start: the last event of its type, and whether it matches."""
+    rule = schedule.when
+    if not isinstance(rule, OnEvent):
+        return None
+    rows = await list_events(work.connection, work.tenant_no, EventFilter(type=rule.type), limit=1)
+    if not rows:
+        return EventFacts(rule)
+    mismatch = None if rule.pattern is None else rule.pattern.why_not(msgspec.json.decode(rows[0].body))
+    return EventFacts(rule, rows[0].id, rows[0].received_at, None if mismatch is None else str(mismatch))
 
 
 async def _measure(facts: JobFacts, specs: Mapping[int, JobSpec]) -> JobFacts:

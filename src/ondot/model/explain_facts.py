@@ -62,6 +62,7 @@ Code = Literal[
     "late_plan",
     "catching_up",
     "costly_schedule",
+    "waiting_for_event",
 ]
 
 

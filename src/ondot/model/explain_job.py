@@ -9,6 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ondot.model.execution import State
+from ondot.model.explain_event import EventFacts, explain_event
 from ondot.model.explain_facts import Explanation, JobFacts, Reason, format_instant, pluralize, why_held
 from ondot.model.explain_tenant import explain_lost_pool, explain_suspension
 from ondot.model.job import JobState
@@ -16,13 +17,19 @@ from ondot.model.schedule import Once, in_words, jitter_offset
 from ondot.model.schedule.looks import A_TURN
 
 
-def explain_job(facts: JobFacts, executions: tuple[Explanation, ...], last: Explanation | None = None) -> Explanation:
+def explain_job(
+    facts: JobFacts,
+    executions: tuple[Explanation, ...],
+    last: Explanation | None = None,
+    event: EventFacts | None = None,
+) -> Explanation:
     """The job's own reasons; the summary also states what its oldest execution waits for.
 
     `last`: the end of the last execution of a job with no fire left. Unless it succeeded, it is the first reason: an
-    operator who asks why a one-time job did not run wants to know that it failed, not that no fire is left.
+    operator who asks why a one-time job did not run wants to know that it failed, not that no fire is left. `event`: of
+    a job that events start.
     """
-    reasons = tuple(_reasons(facts))
+    reasons = tuple(_reasons(facts, event))
     if last is not None and last.state != State.SUCCEEDED and facts.state is not JobState.DELETED:
         reasons = (_last_run(last), *reasons)
     elif last is not None and reasons and reasons[0].code == "ended":
@@ -60,7 +67,7 @@ def _may_start_at(facts: JobFacts, reasons: tuple[Reason, ...], executions: tupl
     return min(starts, default=None)
 
 
-def _reasons(facts: JobFacts) -> list[Reason]:
+def _reasons(facts: JobFacts, event: EventFacts | None) -> list[Reason]:
     match facts.state:
         case JobState.DELETED:
             since = format_instant(facts.updated_at)
@@ -76,6 +83,7 @@ def _reasons(facts: JobFacts) -> list[Reason]:
             needs_one = facts.held_at is None and (facts.timer_at is not None or facts.owed)
             missing = _no_scheduler(facts) if needs_one else []
             due = [_not_due(facts)] if facts.next_fire_at is not None and facts.next_fire_at > facts.now else []
+            due += [explain_event(event)] if event is not None else []
             ended = [_explain_end(facts)] if facts.timer_at is None and not due and not facts.owed else []
             first = why_held(facts.held_at, facts.held_why) if facts.live or not ended else []
             if facts.is_suspended and (facts.live or not ended):

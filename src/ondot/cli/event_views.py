@@ -1,0 +1,42 @@
+"""Events in a terminal."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ondot.cli.output import cell, compact, table
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+Json = dict[str, Any]
+
+
+def event_table(events: Iterable[Json], _now: datetime) -> "Table":
+    drawn = table("EVENT", "RECEIVED", "TYPE", "SOURCE", "MATCHED", whole=("EVENT", "MATCHED"))
+    for entry in events:
+        event = entry["event"]
+        drawn.add_row(
+            cell(entry["id"]),
+            cell(entry["received_at"]),
+            cell(event["type"], style="bold"),
+            cell(event["source"], event.get("subject")),
+            f"{entry['matched']:,}",
+        )
+    return drawn
+
+
+def event_view(entry: Json) -> "RenderableType":
+    from rich.console import Group
+
+    drawn = table("JOB", "NAME", "OUTCOME", "EXECUTION", whole=("JOB", "EXECUTION"))
+    for match in entry["matches"]:
+        drawn.add_row(
+            cell(match["job_id"]),
+            cell(match["job_name"] or ""),
+            cell(match["outcome"]),
+            cell(match["execution_id"] or ""),
+        )
+    about = cell(f"{entry['id']}  {entry['received_at']}\n{compact(entry['event'])}")
+    return Group(about, drawn if entry["matches"] else cell("It matched no job."))
