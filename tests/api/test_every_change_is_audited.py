@@ -119,6 +119,24 @@ async def set_result(api: Caller) -> Request:
     return f"{await blocked(api)}/result", {"step": "b", "result": "s3cret-canary"}
 
 
+async def give_up_run(api: Caller) -> Request:
+    return f"{await blocked(api)}/give-up", {"reason": "too late"}
+
+
+async def pause_run(api: Caller) -> Request:
+    return f"{await blocked(api)}/pause", None
+
+
+async def resume_run(api: Caller) -> Request:
+    path = await blocked(api)
+    await api.http.post(f"{path}/pause")
+    return f"{path}/resume", None
+
+
+async def cancel_run(api: Caller) -> Request:
+    return f"{await blocked(api)}/cancel", None
+
+
 async def replay(api: Caller) -> Request:
     return "/v1/dead-letters/replay", {"ids": [await letter(api)], "reason": "fixed"}
 
@@ -252,6 +270,10 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/runs/{id}/retry": (retry_run, "run.retry"),
     "POST /v1/runs/{id}/skip": (skip_step, "run.skip"),
     "POST /v1/runs/{id}/result": (set_result, "run.result"),
+    "POST /v1/runs/{id}/give-up": (give_up_run, "run.give_up"),
+    "POST /v1/runs/{id}/pause": (pause_run, "run.pause"),
+    "POST /v1/runs/{id}/resume": (resume_run, "run.resume"),
+    "POST /v1/runs/{id}/cancel": (cancel_run, "run.cancel"),
     "POST /v1/dead-letters/replay": (replay, "dead_letter.replay"),
     "POST /v1/dead-letters/discard": (discard, "dead_letter.discard"),
     "POST /v1/dead-letters/operations/{id}/cancel": (cancel_operation, "dead_letter.stop"),

@@ -182,3 +182,42 @@ async def test_an_execution_of_a_plain_job_is_no_run(api: Caller) -> None:
     [execution] = (await api.get(f"/v1/jobs/{job['id']}/executions"))["items"]
     assert (await api.http.get(f"/v1/runs/{execution['id']}")).status_code == 404
     assert (await api.http.get(f"/v1/workflows/{job['id']}/runs")).status_code == 409
+
+
+@proves("W8")
+async def test_a_paused_run_starts_no_steps_until_it_is_resumed(api: Caller) -> None:
+    worker = await api.world.worker()
+    run = await start_run(api, worker)
+    done = await post(api, f"/v1/runs/{run}/pause", {"reason": "wait"}, 200)
+    assert (done["action"], done["state"]) == ("pause", "RUNNING")
+    [a] = await worker.lease()
+    await worker.complete(a)
+    await advance(api.world, run)
+    assert await worker.lease() == []
+    assert (await api.get(f"/v1/runs/{run}"))["is_paused"] is True
+    await post(api, f"/v1/runs/{run}/resume", None, 200)
+    assert await run_steps(api.world, worker, run) == [["b"], ["c"]]
+    shown = await api.get(f"/v1/runs/{run}")
+    assert [repair["action"] for repair in shown["repairs"]] == ["resume", "pause"]
+
+
+@proves("W8")
+async def test_a_run_is_cancelled_or_given_up_and_then_only_rerun(api: Caller) -> None:
+    worker = await api.world.worker()
+    given_up = await blocked_run(api, worker)
+    await post(api, f"/v1/runs/{given_up}/give-up", {"dry_run": True}, 200)
+    done = await post(api, f"/v1/runs/{given_up}/give-up", {"reason": "too late"}, 200)
+    assert done["state"] == "FAILED"
+    cancelled = await start_run(api, worker)
+    assert (await post(api, f"/v1/runs/{cancelled}/give-up", None, 409))["detail"].endswith("Cancel it instead.")
+    await post(api, f"/v1/runs/{cancelled}/cancel", None, 202)
+    for run in (given_up, cancelled):
+        assert "rerun" in (await post(api, f"/v1/runs/{run}/retry", {"from": ["a"]}, 409))["detail"]
+
+
+@proves("W8")
+async def test_a_run_that_waits_for_its_turn_can_be_cancelled_and_not_paused(api: Caller) -> None:
+    job = await api.create({"name": "flow", "target": {"workflow": {"steps": CHAIN}}})
+    [shown] = (await api.get(f"/v1/workflows/{job['id']}/runs"))["items"]
+    await post(api, f"/v1/runs/{shown['id']}/pause", None, 409)
+    assert (await post(api, f"/v1/runs/{shown['id']}/cancel", None, 202))["state"] == "CANCELLED"

@@ -56,7 +56,7 @@ from ondot.document.body import JobBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
-from ondot.document.runs import ResultBody, RetryBody, SkipBody
+from ondot.document.runs import ResultBody, RetryBody, RunChangeBody, SkipBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
 from ondot.document.workflow import WorkflowJobBody
 from ondot.model.access import Right
@@ -117,6 +117,7 @@ BODIES = (
     RetryBody,
     SkipBody,
     ResultBody,
+    RunChangeBody,
     PoolBody,
     KeyBody,
     RotateBody,

@@ -5,7 +5,7 @@ A key that is limited to pools is refused: the steps of a run may belong to any 
 
 from collections.abc import Sequence
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
@@ -29,6 +29,7 @@ from ondot.document.runs import (
     ResultBody,
     RetryBody,
     RunChange,
+    RunChangeBody,
     RunDetail,
     RunOut,
     SkipBody,
@@ -38,8 +39,11 @@ from ondot.document.runs import (
     result_request,
     result_text,
     retry_run_request,
+    run_change_request,
     skip_request,
 )
+from ondot.flow.cancel import cancel as cancel_execution
+from ondot.flow.workflows.control import cancel_run, give_up_run, pause_run, resume_run
 from ondot.flow.workflows.repair import Wanted, repair_run
 from ondot.model.access import Right
 from ondot.model.errors import Conflict, NotFound
@@ -47,7 +51,7 @@ from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.workflow.graph import Graph
 from ondot.model.workflow.spec import WorkflowTarget
-from ondot.model.workflow.states import RunState, StepState
+from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.executions import ExecutionRow, get_execution, list_job_executions
@@ -68,6 +72,8 @@ from ondot.store.run_reads import (
 LARGEST = 2**31 - 1
 STEPS_OF_A_RUN = 1_000
 """Steps in the answer about a run; a run may have 10,000."""
+
+ControlAction = Literal["cancel", "give_up", "pause", "resume"]
 
 router = APIRouter(tags=["runs"], dependencies=[Depends(only_known_parameters)])
 
@@ -348,6 +354,102 @@ async def set_result(
     how = Wanted("result", (wanted.step,), result=result_text(wanted), dry_run=wanted.dry_run)
     services.quotas.check_replay(tenant_no, how.result)
     return await _repair(request, services, tenant_no, run_id, how, by.because(wanted.reason))
+
+
+@router.post(
+    "/runs/{id}/give-up",
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=RunChange,
+    openapi_extra=takes(RunChangeBody, required=False),
+)
+async def give_up(
+    services: RequestServices, tenant_no: Tenant, by: BySender, run_id: RunPath, body: OptionalJsonBody
+) -> RunChange:
+    """End a BLOCKED run FAILED; its `finally` steps run. Its dead letters stay open."""
+    return await _control(services, tenant_no, by, run_id, body, "give_up")
+
+
+@router.post(
+    "/runs/{id}/pause",
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=RunChange,
+    openapi_extra=takes(RunChangeBody, required=False),
+)
+async def pause(
+    services: RequestServices, tenant_no: Tenant, by: BySender, run_id: RunPath, body: OptionalJsonBody
+) -> RunChange:
+    """Start no further steps of a run. Steps that run go on, and so does the timeout of the run."""
+    return await _control(services, tenant_no, by, run_id, body, "pause")
+
+
+@router.post(
+    "/runs/{id}/resume",
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=RunChange,
+    openapi_extra=takes(RunChangeBody, required=False),
+)
+async def resume(
+    services: RequestServices, tenant_no: Tenant, by: BySender, run_id: RunPath, body: OptionalJsonBody
+) -> RunChange:
+    """Start steps of a paused run again."""
+    return await _control(services, tenant_no, by, run_id, body, "resume")
+
+
+@router.post(
+    "/runs/{id}/cancel",
+    dependencies=[needs(Right.JOBS_RUN)],
+    status_code=202,
+    response_model=RunChange,
+    openapi_extra=takes(RunChangeBody, required=False),
+)
+async def cancel(
+    services: RequestServices, tenant_no: Tenant, by: BySender, run_id: RunPath, body: OptionalJsonBody
+) -> RunChange:
+    """Cancel a run: steps that have not started are CANCELLED, those that run are asked to end, then `finally` steps
+    run. A second cancel stops these too."""
+    return await _control(services, tenant_no, by, run_id, body, "cancel")
+
+
+async def _control(
+    services: Services, tenant_no: TenantNo, by: By, run_id: UUID, body: object, action: ControlAction
+) -> RunChange:
+    wanted = run_change_request(body)
+    by, id_ = by.because(wanted.reason), ExecutionId(run_id)
+    database, dispatcher = services.database, services.dispatcher
+    async with database.reading(tenant_no) as connection:
+        run, execution, _ = await _load_run(services, connection, tenant_no, run_id)
+    if run is None and (action != "cancel" or execution is None):
+        raise Conflict(f"The run {run_id} has not started. Cancel it, or wait until it starts.")
+    if wanted.dry_run:
+        if run is not None and run.state in ENDED_RUNS:
+            raise Conflict(f"The run {run_id} has ended {run.state}: there is nothing left to change.")
+    elif run is None:
+        await cancel_execution(database, dispatcher, tenant_no, id_, by=by)
+    else:
+        match action:
+            case "cancel":
+                await cancel_run(database, dispatcher, tenant_no, id_, by=by, objects=services.objects)
+            case "give_up":
+                await give_up_run(database, dispatcher, tenant_no, id_, by=by, objects=services.objects)
+            case "pause":
+                await pause_run(database, dispatcher, tenant_no, id_, by=by)
+            case "resume":
+                await resume_run(database, dispatcher, tenant_no, id_, by=by, objects=services.objects)
+    async with database.reading(tenant_no) as connection:
+        run = await get_run(connection, tenant_no, run_id) or run
+    state = RunState.CANCELLED if run is None else run.state
+    if wanted.dry_run:
+        state = {"cancel": RunState.CANCELLED, "give_up": RunState.FAILED}.get(action, state)
+    version = run.job_version if run is not None else execution.job_version if execution is not None else 0
+    return RunChange(
+        run_id=run_id,
+        action=action,
+        dry_run=wanted.dry_run,
+        state=state,
+        runs_again=[],
+        stops=[],
+        job_version=version,
+    )
 
 
 async def _repair(

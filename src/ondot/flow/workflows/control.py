@@ -7,6 +7,7 @@ timeout goes on.
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.advance import advance_run, go_on, move
@@ -19,10 +20,18 @@ from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.ports.objects import Objects
 from ondot.store.audit import Action, By, record
 from ondot.store.database import Database
+from ondot.store.repairs import RepairAction, insert_repair
 from ondot.store.runs import lock_run
 from ondot.telemetry.log import get_logger
 
 log = get_logger()
+
+_REPAIRS: Final[dict[Action, RepairAction]] = {
+    "run.cancel": "cancel",
+    "run.give_up": "give_up",
+    "run.pause": "pause",
+    "run.resume": "resume",
+}
 
 Change = Callable[[RunPass], Awaitable[bool]]
 """Changes a run that is locked; False: there is nothing to change."""
@@ -169,6 +178,9 @@ async def _change(
                     states = {"state": before.value}, {"state": work.run.state.value}
                     await record(
                         connection, work.run.tenant_no, by, action, run_id, states[0], before=states[0], after=states[1]
+                    )
+                    await insert_repair(
+                        connection, work.run.tenant_no, database.clock.new_id(), run_id, _REPAIRS[action], by
                     )
         except NeedsObjects as needs:
             read |= await read_objects(database, objects, needs)
