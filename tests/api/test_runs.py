@@ -221,3 +221,34 @@ async def test_a_run_that_waits_for_its_turn_can_be_cancelled_and_not_paused(api
     [shown] = (await api.get(f"/v1/workflows/{job['id']}/runs"))["items"]
     await post(api, f"/v1/runs/{shown['id']}/pause", None, 409)
     assert (await post(api, f"/v1/runs/{shown['id']}/cancel", None, 202))["state"] == "CANCELLED"
+
+
+@proves("W8")
+async def test_executions_of_a_run_and_of_its_steps_show_run_step_and_the_job_of_the_workflow(api: Caller) -> None:
+    worker = await api.world.worker()
+    job = await api.create({"name": "flow", "payload": {"n": 1}, "target": {"workflow": {"steps": CHAIN}}})
+    run = await begin_run(api, worker)
+    [a] = await worker.lease()
+    shown = await api.get(f"/v1/executions/{a.leased.id}")
+    assert (shown["job_id"], shown["job_name"]) == (job["id"], "flow")
+    assert (shown["run_id"], shown["step"], shown["item"], shown["origin"]) == (str(run), "a", None, "step")
+    assert shown["payload"] == {"n": 1}
+    await worker.complete(a)
+    await advance(api.world, run)
+    ended = await api.get(f"/v1/executions/{a.leased.id}")
+    assert (ended["job_id"], ended["run_id"], ended["step"]) == (job["id"], str(run), "a")
+    of_run = await api.get(f"/v1/executions/{run}")
+    assert (of_run["job_id"], of_run["run_id"], of_run["step"]) == (job["id"], None, None)
+
+
+@proves("W8")
+async def test_lists_of_executions_leave_out_steps_unless_they_are_asked_for(api: Caller) -> None:
+    worker = await api.world.worker()
+    run = await blocked_run(api, worker)
+    assert [item["id"] for item in (await api.get("/v1/executions"))["items"]] == [str(run)]
+    steps = (await api.get("/v1/executions", origin="step"))["items"]
+    assert sorted(item["step"] for item in steps) == ["a", "b"]
+    assert str(run) not in {item["job_id"] for item in steps}
+    of_run = (await api.get("/v1/executions", run=run, state="FAILED"))["items"]
+    assert [item["step"] for item in of_run] == ["b"]
+    assert (await api.http.get(f"/v1/executions?run={run}&pool=x")).status_code == 422

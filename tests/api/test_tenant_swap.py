@@ -94,7 +94,7 @@ MAKES: Final = frozenset(
 """Routes that succeed with a foreign text: names are free to use."""
 NAMES_NOTHING: Final = frozenset({"POST /v1/webhooks/signing-secret/rotate"})
 """Routes that change what is the attacker's own, and name nothing: each answer differs from the one before."""
-ID_PARAMETERS: Final = frozenset({"job_id", "subject", "cursor", "parent"})
+ID_PARAMETERS: Final = frozenset({"job_id", "subject", "cursor", "parent", "run"})
 _ID: Final = re.compile(r'"(\w+)": "([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"')
 TEXT_PARAMETERS: Final = frozenset({"name", "q", "pool", "label", "fingerprint", "action", "type", "source", "subject"})
 

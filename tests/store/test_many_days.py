@@ -193,6 +193,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await outcomes.find_outcomes(connection, (await world.worker()).id, [(letter, 1)])
     await unique_keys.unplan_jobs(connection, DEFAULT_TENANT, [unique_keys.Replaced(once_id, letter, "overtaken")])
     await list_backfills(connection, DEFAULT_TENANT, job_id, limit=PAGE)
+    await run_reads.find_step_executions(connection, DEFAULT_TENANT, [letter])
     await steps.find_results(connection, letter, [0], letter)
     await steps.find_ends_missed(connection, [letter])
     await steps.find_results_of(connection, DEFAULT_TENANT, [letter])

@@ -166,8 +166,9 @@ async def list_executions(
     from_at: datetime | None = None,
     to_at: datetime | None = None,
     pool_nos: Collection[PoolNo] | None = None,
+    origin: Origin | None = None,
 ) -> list[ExecutionRow]:
-    """By when they were due, latest first; `before` is the last of the page before.
+    """By when they were due, latest first; `before` is the last of the page before. Without `origin`: all but steps.
 
     No index has that instant, and none is needed: an execution is due at most the horizon after it was made. The newest
     by id are all due after the oldest of them was made, so executions of the page were made at most the horizon before
@@ -176,7 +177,7 @@ async def list_executions(
 
     async def read(statement: str, from_id: UUID, to_id: UUID, most: int) -> list[Record]:
         return await connection.fetch(
-            _SQL[statement].text, tenant_no, from_id, most, state, from_at, to_at, pool_nos, to_id, *position
+            _SQL[statement].text, tenant_no, from_id, most, state, from_at, to_at, pool_nos, to_id, *position, origin
         )
 
     position, to_id = await _position(connection, tenant_no, before)

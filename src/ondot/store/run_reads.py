@@ -201,16 +201,6 @@ async def list_repairs(
     return [RepairRow(**(dict(row) | {"steps": tuple(row["steps"])})) for row in rows]
 
 
-async def find_workflow_jobs(
-    connection: Connection, tenant_no: TenantNo, run_ids: Collection[UUID]
-) -> dict[UUID, tuple[JobId, int]]:
-    """The job and version of runs, by the run's id, which is the `job_id` of a step's execution."""
-    if not run_ids:
-        return {}
-    rows = await connection.fetch(_SQL["find_runs_of_steps"].text, tenant_no, list(run_ids))
-    return {row["id"]: (JobId(row["job_id"]), row["job_version"]) for row in rows}
-
-
 def _run(row: Record) -> RunRow:
     return RunRow(**(dict(row) | {"state": RunState(row["state"])}))
 

@@ -45,11 +45,17 @@ from ondot.flow.cancel import cancel
 from ondot.flow.output import open_log, open_result
 from ondot.flow.retry import retry
 from ondot.model.access import Right
-from ondot.model.errors import NotFound
-from ondot.model.execution import State
-from ondot.model.ids import ExecutionId, TenantNo
+from ondot.model.errors import InvalidParameters, NotFound
+from ondot.model.execution import Origin, State
+from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.store.events import find_event_of
-from ondot.store.executions import ExecutionRow, get_execution, list_attempts, list_executions
+from ondot.store.executions import (
+    ExecutionRow,
+    get_execution,
+    list_attempts,
+    list_executions,
+    list_job_executions,
+)
 from ondot.store.logs import is_under_way, list_log_lines
 from ondot.store.pools import find_pools
 
@@ -82,27 +88,47 @@ async def list_all_executions(
     pool: Annotated[str | None, Query(max_length=63, description="Only executions of this pool.")] = None,
     from_at: Instant = None,
     to_at: Instant = None,
+    origin: Annotated[
+        Origin | None, Query(description="Only of this origin. Default: all but `step`, the steps of runs.")
+    ] = None,
+    run: Annotated[UUID | None, Query(description="Only steps of this run, of all generations.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.ExecutionList:
     """Executions, live and ended, latest fire first; `from_at` and `to_at` bound the fire."""
+    if run is not None and (pool or from_at or to_at or origin not in {None, "step"}):
+        raise InvalidParameters("`run` can be combined only with `state`: leave out the other filters.")
     from_at, to_at = check_instant("from_at", from_at), check_instant("to_at", to_at)
     async with services.database.reading(caller.tenant_no) as connection:
         wanted = caller.pools_among(pool)
         pools = None if wanted is None else await find_pools(connection, wanted)
         if pools == {}:
             return responses.ExecutionList(items=[], next_cursor=None)
-        rows = await list_executions(
-            connection,
-            caller.tenant_no,
-            before=parse_cursor(cursor),
-            limit=limit + 1,
-            horizon_s=services.database.settings.horizon_s,
-            state=state.value if state else None,
-            from_at=from_at,
-            to_at=to_at,
-            pool_nos=None if pools is None else list(pools.values()),
-        )
+        if run is not None:
+            caller.require_all_pools()
+            rows = await list_job_executions(
+                connection,
+                caller.tenant_no,
+                JobId(run),
+                before=parse_cursor(cursor),
+                limit=limit + 1,
+                horizon_s=services.database.settings.horizon_s,
+                state=state.value if state else None,
+            )
+            rows = [row for row in rows if row.origin == "step"]
+        else:
+            rows = await list_executions(
+                connection,
+                caller.tenant_no,
+                before=parse_cursor(cursor),
+                limit=limit + 1,
+                horizon_s=services.database.settings.horizon_s,
+                state=state.value if state else None,
+                from_at=from_at,
+                to_at=to_at,
+                pool_nos=None if pools is None else list(pools.values()),
+                origin=origin,
+            )
     specs = await load_specs(services, rows[:limit])
     return responses.ExecutionList(
         items=[execution_out(row, specs.get(row.id)) for row in rows[:limit]],

@@ -42,12 +42,13 @@ LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id;
 -- The newest by id, live and ended, some days at a time (store.newest): they show how far back `list_executions` must
 -- look. Coming fires belong to the schedule: they count only if PENDING is asked for.
 -- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 from_at, $6 to_at, $7 pool_nos, $8 before id, $9 and $10 when the last
--- of the page before was due, and its id (NULL: none)
+-- of the page before was due, and its id (NULL: none), $11 origin (NULL: all but steps)
 (SELECT id FROM ondot.execution
      WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid
        AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
        AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
        AND ($7::integer[] IS NULL OR pool_no = ANY ($7))
+       AND CASE WHEN $11::text IS NULL THEN origin <> 'step' ELSE origin = $11 END
        AND ($9::timestamptz IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10::uuid))
  ORDER BY id DESC LIMIT $3::integer)
 UNION ALL
@@ -55,6 +56,7 @@ UNION ALL
      WHERE tenant_no = $1 AND id >= $2 AND id < $8 AND ($4 IS NULL OR state = $4)
        AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
        AND ($7 IS NULL OR pool_no = ANY ($7))
+       AND CASE WHEN $11 IS NULL THEN origin <> 'step' ELSE origin = $11 END
        AND ($9 IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10))
  ORDER BY id DESC LIMIT $3)
 ORDER BY id DESC LIMIT $3;
@@ -62,13 +64,14 @@ ORDER BY id DESC LIMIT $3;
 -- name: list_executions :many
 -- index: execution_pkey, history_pkey, run_pkey
 -- Those of a range of ids, by when they were due, latest first. The page is cut before its columns are read.
--- $1 tenant_no, and $2 to $10 as in newest_executions
+-- $1 tenant_no, and $2 to $11 as in newest_executions
 WITH page AS MATERIALIZED (
     (SELECT id, ondot.due_at(id, fire_at) AS due_at FROM ondot.execution
      WHERE tenant_no = $1::integer AND id >= $2::uuid AND id < $8::uuid
        AND CASE WHEN $4::text IS NULL THEN ready_at <= ondot.clock() OR attempt_no > 0 ELSE state = $4 END
        AND ($5::timestamptz IS NULL OR fire_at >= $5) AND ($6::timestamptz IS NULL OR fire_at < $6)
        AND ($7::integer[] IS NULL OR pool_no = ANY ($7))
+       AND CASE WHEN $11::text IS NULL THEN origin <> 'step' ELSE origin = $11 END
        AND ($9::timestamptz IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10::uuid))
     )
     UNION ALL
@@ -76,6 +79,7 @@ WITH page AS MATERIALIZED (
      WHERE tenant_no = $1 AND id >= $2 AND id < $8 AND ($4 IS NULL OR state = $4)
        AND ($5 IS NULL OR fire_at >= $5) AND ($6 IS NULL OR fire_at < $6)
        AND ($7 IS NULL OR pool_no = ANY ($7))
+       AND CASE WHEN $11 IS NULL THEN origin <> 'step' ELSE origin = $11 END
        AND ($9 IS NULL OR (ondot.due_at(id, fire_at), id) < ($9, $10))
     )
     ORDER BY due_at DESC, id DESC LIMIT $3::integer
@@ -105,26 +109,29 @@ UNION ALL
 SELECT fire_at FROM ondot.history WHERE id = $2 AND tenant_no = $1;
 
 -- name: list_job_executions :many
--- index: execution_fire, execution_other, history_job
--- Those of one job in a range of ids: the newest by id, or by when they were due.
+-- index: execution_fire, execution_other, history_job, run_pkey
+-- Those of one job, or the steps of one run, in a range of ids: the newest by id, or by when they were due.
 -- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 job_id, $6 before id, $7 and $8 when the last of the page before was
 -- due, and its id (NULL: none), $9 by when they were due
-SELECT e.*, p.name AS pool
+SELECT e.*, p.name AS pool, r.job_id AS workflow_id
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
-           NULL::jsonb AS error
+           NULL::jsonb AS error, step_no, item_no
     FROM ondot.execution WHERE job_id = $5::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill')
     UNION ALL
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL,
-           pool_no, attempt_no, failures, losses, class, state, origin, NULL, payload, NULL, NULL
+           pool_no, attempt_no, failures, losses, class, state, origin, NULL, payload, NULL, NULL,
+           step_no, item_no
     FROM ondot.execution WHERE job_id = $5 AND tenant_no = $1 AND origin NOT IN ('fire', 'backfill')
     UNION ALL
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
-           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error
+           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error,
+           step_no, item_no
     FROM ondot.history WHERE job_id = $5 AND tenant_no = $1 AND id >= $2::uuid AND id < $6::uuid
 ) e
 JOIN ondot.pool p ON p.pool_no = e.pool_no
+LEFT JOIN ondot.run r ON r.id = e.job_id AND e.origin = 'step'
 WHERE e.id >= $2 AND e.id < $6
   AND ($7::timestamptz IS NULL OR (ondot.due_at(e.id, e.fire_at), e.id) < ($7, $8::uuid))
   AND CASE WHEN $4::text IS NULL THEN e.ready_at <= ondot.clock() OR e.attempt_no > 0 OR e.ended_at IS NOT NULL

@@ -77,9 +77,3 @@ WHERE run_id = $2::uuid AND step_no = $3::integer AND tenant_no = $1::integer OR
 -- $1 tenant_no, $2 run_id, $3 limit
 SELECT id, at, action, actor, reason, steps FROM ondot.repair
 WHERE run_id = $2::uuid AND tenant_no = $1::integer ORDER BY id DESC LIMIT $3::integer;
-
--- name: find_runs_of_steps :many
--- index: run_pkey
--- The runs of these ids: the job_id of a step's execution is its run.
--- $1 tenant_no, $2 ids
-SELECT id, job_id, job_version FROM ondot.run WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer;
