@@ -37,6 +37,7 @@ from ondot.api.routes import (
     jobs,
     keys,
     pools,
+    run_steps,
     runs,
     schedules,
     secrets,
@@ -56,6 +57,7 @@ from ondot.document.body import JobBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
+from ondot.document.run_steps import DecisionBody, LinkBody, MapPatchBody
 from ondot.document.runs import ResultBody, RetryBody, RunChangeBody, SkipBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
 from ondot.document.workflow import WorkflowJobBody
@@ -82,6 +84,7 @@ PARTS = (
     create,
     jobs,
     workflows,
+    run_steps,
     backfills,
     skipped,
     schedules,
@@ -111,6 +114,9 @@ BODIES = (
     RunBody,
     CancelBody,
     CloudEventBody,
+    DecisionBody,
+    LinkBody,
+    MapPatchBody,
     RetryExecutionBody,
     ReplayBody,
     DiscardBody,
@@ -154,6 +160,7 @@ def build_api(services: Services) -> FastAPI:
     app.state.services = services
     app.state.unavailable = LogThrottle(UNAVAILABLE_LOGGED_EVERY_S)
     app.include_router(health.router)
+    app.include_router(run_steps.pages)
     for prefix, is_documented in (("/v1", True), ("/api/v1", False)):
         for part in PARTS:
             app.include_router(part.router, prefix=prefix, include_in_schema=is_documented)
