@@ -7,12 +7,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final
 
 import pytest
+from msgspec import Raw
 
 from ondot.kms import generate_key
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION
+from ondot.model.workflow.spec import Approve, MapSpec
 from tests.api.conftest import Caller
 from tests.api.test_secrets import caller_with
 from tests.api.workflow_runs import blocked_run
+from tests.flow.workflows import start, step
 from tests.proves import proves
 from tests.world import World, failed
 
@@ -135,6 +138,30 @@ async def resume_run(api: Caller) -> Request:
 
 async def cancel_run(api: Caller) -> Request:
     return f"{await blocked(api)}/cancel", None
+
+
+async def approval(api: Caller) -> str:
+    run = await start(api.world, await api.world.worker(), {"ok": step(target=Approve())})
+    return f"/v1/runs/{run}/steps/ok"
+
+
+async def approve(api: Caller) -> Request:
+    return f"{await approval(api)}/approve", {"reason": "checked"}
+
+
+async def reject(api: Caller) -> Request:
+    return f"{await approval(api)}/reject", None
+
+
+async def link(api: Caller) -> Request:
+    settings = api.world.database.settings
+    api.world.database.settings = settings.model_copy(update={"secret_key": generate_key()})
+    return f"{await approval(api)}/link", {"expires_in": "1h"}
+
+
+async def change_limits(api: Caller) -> Request:
+    run = await start(api.world, await api.world.worker(), {"each": step(map=MapSpec(over=Raw(b"[1]")))})
+    return f"/v1/runs/{run}/steps/each", {"concurrency": 5}
 
 
 async def replay(api: Caller) -> Request:
@@ -269,6 +296,10 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/executions/{id}/retry": (retry, "execution.retry"),
     "POST /v1/runs/{id}/retry": (retry_run, "run.retry"),
     "POST /v1/runs/{id}/skip": (skip_step, "run.skip"),
+    "POST /v1/runs/{id}/steps/{name}/approve": (approve, "step.approve"),
+    "POST /v1/runs/{id}/steps/{name}/reject": (reject, "step.reject"),
+    "POST /v1/runs/{id}/steps/{name}/link": (link, "step.link"),
+    "PATCH /v1/runs/{id}/steps/{name}": (change_limits, "step.limits"),
     "POST /v1/runs/{id}/result": (set_result, "run.result"),
     "POST /v1/runs/{id}/give-up": (give_up_run, "run.give_up"),
     "POST /v1/runs/{id}/pause": (pause_run, "run.pause"),

@@ -1,4 +1,4 @@
-"""`/v1/runs/{run}/steps/{step}`: items and limits of a map, and decisions of people (W7, W8).
+"""`/v1/runs/{id}/steps/{name}`: items and limits of a map, and decisions of people (W7, W8).
 
 A link to an approval is signed and needs no key. GET only asks, because programs that scan messages follow links; POST
 decides.
@@ -22,7 +22,6 @@ from ondot.api.parameters import (
     id_in_path,
     invalid_cursor,
     only_known_parameters,
-    pool_of_execution,
 )
 from ondot.api.problems import status_of
 from ondot.api.request_body import JsonBody, OptionalJsonBody
@@ -42,13 +41,13 @@ from ondot.store.maps import MapRow, list_items
 from ondot.store.runs import read_run
 
 MAX_FORM_BYTES = 16 * 1024
-PREFIX = "/runs/{run}/steps/{step}"
+PREFIX = "/runs/{id}/steps/{name}"
 
 router = APIRouter(tags=["runs"], dependencies=[Depends(only_known_parameters)])
 pages = APIRouter(include_in_schema=False)
 
-RunPath = Annotated[UUID, Depends(id_in_path("run", "run", pool_of_execution))]
-StepPath = Annotated[str, Path(alias="step", max_length=200, description="The name of the step.")]
+RunPath = Annotated[UUID, Depends(id_in_path("run"))]
+StepPath = Annotated[str, Path(alias="name", max_length=200, description="The name of the step.")]
 
 
 class ItemOut(BaseModel):
@@ -64,7 +63,7 @@ class ItemList(Page[ItemOut]):
     pass
 
 
-class MapOut(BaseModel):
+class MapLimitsOut(BaseModel):
     """How far a map is. `concurrency` and `tolerate` only if they were changed for this run."""
 
     total: int
@@ -87,7 +86,7 @@ class LinkOut(BaseModel):
     expires_at: datetime
 
 
-@router.get(f"{PREFIX}/items", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=ItemList)
+@router.get(f"{PREFIX}/items", dependencies=[needs(Right.JOBS_READ)], response_model=ItemList)
 async def list_items_of_step(
     services: RequestServices,
     tenant_no: Tenant,
@@ -127,13 +126,13 @@ async def list_items_of_step(
 
 @router.patch(
     PREFIX,
-    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
-    response_model=MapOut,
+    dependencies=[needs(Right.JOBS_RUN)],
+    response_model=MapLimitsOut,
     openapi_extra=takes(MapPatchBody),
 )
 async def change_limits(
     services: RequestServices, tenant_no: Tenant, run_id: RunPath, step: StepPath, body: JsonBody, by: ByCaller
-) -> MapOut:
+) -> MapLimitsOut:
     """Change `concurrency` and `tolerate` of a mapped step while it runs. Items that run are left alone."""
     wanted = read_form(MapPatchBody, body, A_MAP)
     if wanted.concurrency is None and wanted.tolerate is None:
@@ -155,7 +154,7 @@ async def change_limits(
 
 @router.post(
     f"{PREFIX}/approve",
-    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
+    dependencies=[needs(Right.JOBS_RUN)],
     response_model=DecisionOut,
     openapi_extra=takes(DecisionBody, required=False),
 )
@@ -174,7 +173,7 @@ async def approve(
 
 @router.post(
     f"{PREFIX}/reject",
-    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
+    dependencies=[needs(Right.JOBS_RUN)],
     response_model=DecisionOut,
     openapi_extra=takes(DecisionBody, required=False),
 )
@@ -193,7 +192,7 @@ async def reject(
 
 @router.post(
     f"{PREFIX}/link",
-    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
+    dependencies=[needs(Right.JOBS_RUN)],
     response_model=LinkOut,
     status_code=201,
     openapi_extra=takes(LinkBody, required=False),
@@ -281,12 +280,12 @@ async def _read_fields(request: Request) -> dict[str, str]:
         raise InvalidRequest("The fields of the form cannot be read. Send them in UTF-8.") from None
 
 
-def map_out(row: MapRow) -> MapOut:
+def map_out(row: MapRow) -> MapLimitsOut:
     counts, tolerate = row.counts, row.tolerate
     shown: dict[str, float | int] | None = None
     if tolerate is not None:
         shown = {"count": tolerate.count} if tolerate.count is not None else {"percent": tolerate.percent or 0.0}
-    return MapOut(
+    return MapLimitsOut(
         total=counts.total,
         made=counts.active + counts.succeeded + counts.failed,
         active=counts.active,

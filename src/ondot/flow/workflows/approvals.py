@@ -14,7 +14,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.advance import advance_run
 from ondot.flow.workflows.run_pass import open_pass
 from ondot.model.access import Role
-from ondot.model.errors import Conflict, Forbidden, Misconfigured, NotFound
+from ondot.model.errors import Conflict, Forbidden, NotFound
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.workflow.approval_link import ApprovalLink, derive_key, read_link, sign_link
 from ondot.model.workflow.spec import Approve
@@ -127,7 +127,7 @@ async def make_link(
     """The token of a link that decides a step, and when it ends."""
     keys = link_keys(database.settings)
     if not keys:
-        raise Misconfigured(
+        raise Conflict(
             "Links for approvals are signed by a key that is derived from ONDOT_SECRET_KEY, which is not set: set it,"
             " and restart the API."
         )
