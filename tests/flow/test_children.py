@@ -9,11 +9,15 @@ from msgspec import Raw
 
 from ondot.flow.workflows.advance import advance_run
 from ondot.flow.workflows.begin import begin
+from ondot.flow.workflows.control import cancel_run
+from ondot.flow.workflows.due import due_pass
+from ondot.flow.workflows.repair import Wanted, repair_run
 from ondot.model.execution import State
 from ondot.model.gates import Limits
-from ondot.model.ids import ExecutionId, JobId
-from ondot.model.outcome import Report, Succeeded
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId
+from ondot.model.outcome import Cancelled, Report, Succeeded
 from ondot.model.workflow.spec import MapSpec, StepSpec, SubWorkflow, WorkflowTarget
+from ondot.store.audit import By
 from tests.flow.workflows import run_state, start, step, step_of, step_states, workflow
 from tests.proves import proves
 from tests.world import Worker, World, failed, job
@@ -160,3 +164,44 @@ async def test_a_map_whose_children_are_all_blocked_blocks_its_run(world: World)
     run = await start(world, worker, {"each": sub("child", map=MapSpec(over=Raw(b"[1,2]")))})
     await run_tree(world, worker, lambda name, _: failed(retryable=False) if name == "b" else None)
     assert await run_state(world, run) == "BLOCKED"
+
+
+@proves("W8", "W3")
+async def test_a_retry_of_a_parent_descends_into_its_blocked_child(world: World) -> None:
+    worker = await world.worker()
+    await keyed(world, worker, "child", CHILD)
+    run = await start(world, worker, {"sub": sub("child"), "after": step("sub")})
+    await run_tree(world, worker, lambda name, _: failed(retryable=False) if name == "b" else None)
+    assert await run_state(world, run) == "BLOCKED"
+    await repair_run(
+        world.database,
+        world.dispatcher,
+        DEFAULT_TENANT,
+        run,
+        Wanted("retry"),
+        by=By("ada"),
+        render=lambda _: "done",
+    )
+    assert await run_tree(world, worker) == ["b", "after"]
+    assert await run_state(world, run) == "SUCCEEDED"
+
+
+@proves("W8")
+async def test_a_cancel_descends_into_child_runs(world: World) -> None:
+    worker = await world.worker()
+    await keyed(world, worker, "child", CHILD)
+    run = await start(world, worker, {"begun": sub("child"), "fresh": sub("child")})
+    begun, fresh = await children_of(world, run)
+    [first, second] = await worker.lease(2)
+    assert {first.leased.id, second.leased.id} == {begun, fresh}
+    await begin(world.database, world.dispatcher, worker.id, first.leased)
+    await cancel_run(world.database, world.dispatcher, DEFAULT_TENANT, run, by=By("ada"))
+    # Its worker has leased it and not begun it: it ends without a step.
+    assert await begin(world.database, world.dispatcher, worker.id, second.leased) is False
+    await worker.complete(second, Cancelled("cancelled"))
+    wanted: set[Any] = {run}
+    for _ in range(3):
+        await due_pass(world.database, world.dispatcher, wanted.update)
+        for one in wanted:
+            await advance_run(world.database, world.dispatcher, one)
+    assert [await run_state(world, one) for one in (run, begun, fresh)] == ["CANCELLED"] * 3

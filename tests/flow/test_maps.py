@@ -9,12 +9,15 @@ import pytest
 from msgspec import Raw
 
 from ondot.flow.lease import Assignment
+from ondot.flow.workflows.begin import begin
+from ondot.flow.workflows.repair import Wanted, repair_run
 from ondot.flow.workflows.results import read_for_attempt
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId
 from ondot.model.outcome import Report, Succeeded
 from ondot.model.target import HttpTarget
 from ondot.model.workflow.spec import MapSpec, StepSpec, Tolerate
 from ondot.model.workflow.step_results import Results
+from ondot.store.audit import By
 from tests.flow.workflows import advance, run_state, start, step, step_of, step_states
 from tests.proves import proves
 from tests.world import Worker, World, failed
@@ -339,3 +342,62 @@ async def test_a_payload_that_is_too_large_once_it_is_filled_in_fails_its_step(w
     await run_all(world, worker, run, lambda *_: result("x" * 200_000))
     assert (await step_states(world, run))["b"] == "FAILED"
     assert (await letters(world))[0].startswith("The payload has 1,200,019 bytes once `$from` is filled in")
+
+
+async def repair(world: World, run: ExecutionId, wanted: Wanted) -> None:
+    await repair_run(
+        world.database, world.dispatcher, DEFAULT_TENANT, run, wanted, by=By("ada"), render=lambda _: "done"
+    )
+
+
+async def resume(world: World, worker: Worker) -> None:
+    """Lease the runs that wait for their slots, and resume them."""
+    for assignment in await worker.lease():
+        assert await begin(world.database, world.dispatcher, worker.id, assignment.leased) is True
+        worker.completer.release(assignment.lease_id)
+
+
+@proves("W7", "W3")
+async def test_a_retry_runs_failed_items_only_and_the_items_that_follow_them(world: World) -> None:
+    worker = await world.worker()
+    steps = {
+        "process": step(map=over(["a", "b", "c"])),
+        "upload": step("process", map=MapSpec(each="process")),
+        "report": step("upload", payload={"$from": "upload.items"}),
+    }
+    run = await start(world, worker, steps)
+    await run_all(
+        world,
+        worker,
+        run,
+        lambda name, item, payload: failed(retryable=False) if (name, item) == ("process", 1) else result(payload),
+    )
+    assert await run_state(world, run) == "BLOCKED"
+    await repair(world, run, Wanted("retry"))
+    await resume(world, worker)
+    rounds = await run_all(world, worker, run, lambda _name, _item, payload: result(payload))
+    assert rounds == [{"process": 1}, {"upload": 1}, {"report": 1}]
+    assert await run_state(world, run) == "SUCCEEDED"
+    assert await payloads_of(world, run, 2) == [["a", "b", "c"]]
+
+
+@proves("W7", "W3")
+async def test_a_retry_from_a_step_maps_its_new_list_from_scratch(world: World) -> None:
+    worker = await world.worker()
+    steps = {"list": step(), "process": step("list", map=over({"$from": "list.result"})), "end": step("process")}
+    run = await start(world, worker, steps)
+
+    def report(files: list[str], fails: bool) -> Callable[[str, int | None, Any], Report | None]:
+        def find(name: str, _item: int | None, _payload: Any) -> Report | None:
+            if name == "list":
+                return result(files)
+            return failed(retryable=False) if name == "end" and fails else None
+
+        return find
+
+    await run_all(world, worker, run, report(["a", "b", "c"], fails=True))
+    assert await run_state(world, run) == "BLOCKED"
+    await repair(world, run, Wanted("from", ("list",)))
+    await resume(world, worker)
+    assert await run_all(world, worker, run, report(["x"], fails=False)) == [{"list": 1}, {"process": 1}, {"end": 1}]
+    assert await run_state(world, run) == "SUCCEEDED"

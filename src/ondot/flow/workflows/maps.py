@@ -33,6 +33,7 @@ from ondot.model.workflow.maps import (
     split,
 )
 from ondot.model.workflow.progress import Arrival
+from ondot.model.workflow.repair import Change, Repair
 from ondot.model.workflow.spec import MapSpec, StepSpec, SubWorkflow
 from ondot.model.workflow.states import StepState
 from ondot.model.workflow.step_spec import step_job_spec
@@ -45,12 +46,14 @@ from ondot.store.maps import (
     find_item_executions,
     find_maps,
     find_waiting_items,
+    forget_maps,
     insert_maps,
     insert_portions,
     make_items,
     offer_items,
     open_map,
     read_portions,
+    reset_failed_items,
 )
 from ondot.store.steps import NewExecution, release_steps
 
@@ -121,6 +124,22 @@ async def go_on_with_maps(work: RunPass, step_nos: Iterable[int] | None = None) 
         if work.may_release:
             maps[no] = await _fill(work, maps[no])
         await _end_if_done(work, no, maps)
+
+
+async def reset_maps(work: RunPass, plan: Repair, start: Iterable[int], change: Change) -> None:
+    """Before a repair. A retry runs the failed items of the steps that it starts with, and of those that follow them
+    item by item; other maps that are decided again start from scratch."""
+    run, graph = work.run, work.graph
+    kept: set[int] = set()
+    if change == "retry":
+        for no in graph.mapped:
+            if no in plan.again and (no in start or graph.find_each(no) in kept):
+                kept.add(no)
+    changed = [no for no in graph.mapped if no in plan.again or no in plan.set_by_hand]
+    if again := sorted(kept):
+        await reset_failed_items(work.connection, run.tenant_no, run.id, again)
+    if forgotten := [no for no in changed if no not in kept]:
+        await forget_maps(work.connection, run.tenant_no, run.id, forgotten)
 
 
 async def _end_if_done(work: RunPass, no: int, maps: Mapping[int, MapRow]) -> None:

@@ -8,7 +8,7 @@ hand, and the worker that leases it resumes it. A run that has ended is not chan
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import Final
 from uuid import UUID
@@ -17,6 +17,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import Work, begin
 from ondot.flow.workflows.advance import advance_run, move
+from ondot.flow.workflows.maps import reset_maps
 from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import Effects, RunPass, open_pass
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, Unavailable
@@ -37,6 +38,7 @@ from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.model.workflow.verdict import find_unhandled
 from ondot.ports.objects import Objects
 from ondot.store.audit import Action, By, record
+from ondot.store.children import find_children
 from ondot.store.database import Database
 from ondot.store.endings import end_queued, request_cancels
 from ondot.store.executions import get_execution
@@ -70,6 +72,8 @@ class Wanted:
     payload: str | None = None
     result: str | None = None
     dry_run: bool = False
+    children: tuple[ExecutionId, ...] = ()
+    """Child runs that are BLOCKED: they are retried too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +106,15 @@ async def repair_run(
     idempotency: Idempotency | None = None,
     objects: Objects | None = None,
 ) -> str:
-    """Repair a run; returns the response. Raises Conflict if its state does not allow it, and says what does."""
+    """Repair a run; returns the response. Raises Conflict if its state does not allow it, and says what does.
+
+    A retry of all that failed descends into child runs that are BLOCKED.
+    """
     read: dict[ExecutionId, str] = {}
+    if wanted.change == "retry" and wanted.steps is None:
+        async with database.connection() as connection:
+            children = await find_children(connection, tenant_no, run_id)
+        wanted = replace(wanted, children=tuple(child.id for child in children if child.state == RunState.BLOCKED))
     while True:
         effects = Effects()
         try:
@@ -121,6 +132,13 @@ async def repair_run(
     if not wanted.dry_run:
         log.info("run.repaired", run_id=str(run_id), change=wanted.change, steps=len(done.again), actor=by.actor)
         await advance_after(database, dispatcher, effects, run_id, objects)
+        for child in wanted.children:
+            # One that another person has repaired meanwhile is left as it is.
+            with suppress(Conflict, NotFound):
+                again = Wanted("retry", payload=wanted.payload)
+                await repair_run(
+                    database, dispatcher, tenant_no, child, again, by=by, render=lambda _: "", objects=objects
+                )
     return text
 
 
@@ -212,7 +230,7 @@ def _find_start(run: RunRow, graph: Graph, rows: dict[int, StepRow], wanted: Wan
     """The numbers of the steps that the repair starts with. Raises if it cannot start with them."""
     if wanted.steps is None:
         failed = find_unhandled(graph, {no: row.state for no, row in rows.items()})
-        if not failed:
+        if not failed and not wanted.children:
             raise Conflict(
                 f"No step of the run {run.id} has failed, so there is nothing to retry. Name the steps that shall run"
                 ' again: {"from": ["…"]}, or `ondot run retry --from STEP`.'
@@ -279,6 +297,7 @@ async def _reset(
     await reset_steps(connection, run.tenant_no, run.id, changed, start, payload=wanted.payload, result=wanted.result)
     for no in start if wanted.payload is not None else ():
         rows[no].own_payload = True
+    await reset_maps(work, plan, start, wanted.change)
     work.progress.counts.update(apply_repair(work.graph, rows, plan, why))
     work.progress.load(rows.values())
     await _stop(work, plan, rows, why)
