@@ -52,10 +52,18 @@ async def end_queued(
 
     `tenant_no` None: of any.
     """
-    await connection.execute(_SQL["lock_gates_of_executions"].text, list(reasons))
-    rows = await connection.fetch(_SQL["unqueue_executions"].text, tenant_no, list(reasons))
-    unqueued = {id_: reasons[id_] for id_ in (row["execution_id"] for row in rows)}
+    unqueued = {id_: reasons[id_] for id_ in await take_out(connection, tenant_no, list(reasons))}
     return await _end_executions(connection, tenant_no, unqueued, transition)
+
+
+async def take_out(
+    connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId]
+) -> set[ExecutionId]:
+    """Take executions out of the queue and the lines before gates; returns those that were there. The caller ends them,
+    or puts them back."""
+    await connection.execute(_SQL["lock_gates_of_executions"].text, ids)
+    rows = await connection.fetch(_SQL["unqueue_executions"].text, tenant_no, ids)
+    return {ExecutionId(row["execution_id"]) for row in rows}
 
 
 async def _end_executions(

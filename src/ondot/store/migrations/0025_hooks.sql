@@ -25,3 +25,28 @@ CREATE TABLE ondot.hook (
 );
 CREATE UNIQUE INDEX hook_hash ON ondot.hook (hash);
 CREATE UNIQUE INDEX hook_hash_before ON ondot.hook (hash_before) WHERE hash_before IS NOT NULL;
+
+-- Executions that collect events. An open window takes more events of its key (a hash); one that is closed stays until
+-- its execution has started. marks: of each event in a list, by which values cancel_on finds it.
+CREATE TABLE ondot.event_window (
+    execution_id uuid PRIMARY KEY,
+    job_id       uuid NOT NULL,
+    key          uuid NOT NULL,
+    opened_at    timestamptz NOT NULL,
+    tenant_no    integer NOT NULL,
+    events       integer NOT NULL,
+    bytes        integer NOT NULL,
+    is_open      boolean NOT NULL,
+    marks        jsonb
+) WITH (fillfactor = 50);
+CREATE UNIQUE INDEX event_window_open ON ondot.event_window (job_id, key) WHERE is_open;
+
+-- By which values of its event (a hash of path and value) cancel_on finds an execution.
+CREATE TABLE ondot.cancel_key (
+    job_id       uuid NOT NULL,
+    key          uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    tenant_no    integer NOT NULL,
+    PRIMARY KEY (job_id, key, execution_id)
+);
+CREATE INDEX cancel_key_execution ON ondot.cancel_key (execution_id);
