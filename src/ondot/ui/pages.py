@@ -25,13 +25,13 @@ from ondot.model.job import JobState
 from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
-from ondot.ui import audit, dead_letters, executions, jobs, run
-from ondot.ui.audit import read_audit
-from ondot.ui.dead_letters import count_open, read_letters
-from ondot.ui.execution import Moved, read_execution
+from ondot.ui import audit, dead_letters, events, executions, jobs, jobs
+from ondot.ui.audit, run
+from ondot.ui.audit
 from ondot.ui.executions import read_executions
 from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet
+from ondot.ui.hooks import read_hooks
 from ondot.ui.job import read_job
 from ondot.ui.jobs import read_jobs
 from ondot.ui.keys import read_keys
@@ -166,6 +166,24 @@ PAGES = (
         lambda database, tenant_no, request: read_letters(
             database, tenant_no, dead_letters.parse_query(request.query_params)
         ),
+    ),
+    Page(
+        "/events",
+        "events",
+        "found",
+        lambda database, tenant_no, request: read_events(database, tenant_no, events.parse_query(request.query_params)),
+    ),
+    Page(
+        "/events/{id}",
+        "event",
+        "event",
+        lambda database, tenant_no, request: read_event(database, tenant_no, _uuid(request, "event")),
+    ),
+    Page(
+        "/hooks",
+        "hooks",
+        "hooks",
+        lambda database, tenant_no, request: read_hooks(database, tenant_no, request.query_params),
     ),
     Page(
         audit.OWN,

@@ -50,3 +50,17 @@ CREATE TABLE ondot.cancel_key (
     PRIMARY KEY (job_id, key, execution_id)
 );
 CREATE INDEX cancel_key_execution ON ondot.cancel_key (execution_id);
+
+-- ondot's own events that wait to be matched. Written by the statement that ends an execution, only if jobs of its tenant
+-- start by such events; removed by the transaction that starts what they match.
+CREATE INDEX subscription_own ON ondot.subscription (tenant_no, type) WHERE type LIKE 'ondot.%';
+CREATE TABLE ondot.own_event (
+    no           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at           timestamptz NOT NULL,
+    job_id       uuid NOT NULL,
+    execution_id uuid,
+    tenant_no    integer NOT NULL,
+    type         text NOT NULL,
+    reason       text
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
+CREATE INDEX own_event_tenant ON ondot.own_event (tenant_no, no);

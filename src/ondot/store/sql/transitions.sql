@@ -69,7 +69,21 @@ recorded AS (
     WHERE awaited_by IS NOT NULL
     -- A child run that was BLOCKED has reported that before.
     ON CONFLICT (run_id, execution_id) DO UPDATE SET state = excluded.state, at = excluded.at
+), emitted AS (
+    -- An event of ondot's own (flow.events.own). Steps have none: their run has one.
+    INSERT INTO ondot.own_event (at, tenant_no, type, job_id, execution_id)
+    SELECT ondot.clock(), e.tenant_no, 'ondot.execution.' || lower(e.new_state), e.job_id, e.id FROM ended e
+    WHERE {{has_own_subscriptions}} AND e.origin <> 'step'
+      AND EXISTS (SELECT FROM ondot.subscription s
+                  WHERE s.tenant_no = e.tenant_no AND s.type = 'ondot.execution.' || lower(e.new_state)
+                    AND s.type LIKE 'ondot.%')
+    ORDER BY e.id
 )
+
+-- fragment: has_own_subscriptions
+-- Whether any job of the installation starts by ondot's own events: looked up once for a statement, in an index that is
+-- empty where none does.
+(SELECT EXISTS (SELECT FROM ondot.subscription WHERE type LIKE 'ondot.%'))
 
 -- fragment: never_made
 -- transition: refuse. The columns of `ended` for a fire that ends before it has an execution.
