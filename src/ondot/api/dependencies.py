@@ -14,6 +14,7 @@ from ondot.api.backpressure import Backpressure
 from ondot.api.intake import Intake
 from ondot.api.quotas import QuotaGuard
 from ondot.api.request_id import request_id_of
+from ondot.api.wrong_keys import WrongKeys
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.hooks import Hooks
 from ondot.flow.events.receive import EventReceiver
@@ -47,6 +48,7 @@ class Services:
     vault: Vault = field(init=False)
     signing: Signing = field(init=False)
     hooks: Hooks = field(init=False)
+    wrong_tokens: WrongKeys = field(default_factory=lambda: WrongKeys("tokens of hooks"))
     group_commit: GroupCommit = field(init=False)
     events: EventReceiver = field(init=False)
     intake: Intake = field(init=False)
@@ -147,7 +149,11 @@ async def while_allowed(request: Request, chunks: AsyncIterator[Chunk]) -> Async
 
 async def check_active(request: Request, caller: Caller) -> None:
     """Raises `TenantSuspended` if the caller's tenant can only be read."""
-    tenant = await services_of(request).database.tenants.get(caller.tenant_no)
+    await check_tenant(services_of(request), caller.tenant_no)
+
+
+async def check_tenant(services: Services, tenant_no: TenantNo) -> None:
+    tenant = await services.database.tenants.get(tenant_no)
     if tenant is None or not tenant.is_active:
         raise TenantSuspended(
             "This tenant is suspended: it can be read, and nothing of it changes or starts. Ask an owner of the"

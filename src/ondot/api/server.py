@@ -164,6 +164,7 @@ def build_api(services: Services) -> FastAPI:
     for prefix, is_documented in (("/v1", True), ("/api/v1", False)):
         for part in PARTS:
             app.include_router(part.router, prefix=prefix, include_in_schema=is_documented)
+        app.include_router(hooks.receiver, prefix=prefix)
     app.add_exception_handler(OndotError, _render_error)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _render_bad_parameters)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _render_no_route)  # type: ignore[arg-type]

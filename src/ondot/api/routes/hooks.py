@@ -5,22 +5,25 @@ A token is in one answer only: the one that creates it. Management names a hook 
 """
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
-from ondot.api.dependencies import ByCaller, RequestServices, Tenant, needs, services_of
+from ondot.api.dependencies import ByCaller, RequestServices, Tenant, check_tenant, needs, services_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import Limit, only_known_parameters
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
 from ondot.api.responses import Page
-from ondot.document.hooks import HookBody, RotateHookBody
+from ondot.api.routes.events import LARGE, receive_events
+from ondot.document.hooks import HookBody, RotateHookBody, read_webhook
 from ondot.document.reading import read_form
-from ondot.flow.events.hooks import Render, Shown, unknown_hook
+from ondot.flow.events.hooks import Render, Shown, event_id, event_of, slack_challenge, unknown_hook
 from ondot.model.access import Right
-from ondot.model.errors import InvalidParameters, NotFound
+from ondot.model.errors import InvalidParameters, InvalidRequest, NotFound
+from ondot.model.event import MAX_EVENT_BYTES, read_event
 from ondot.model.hook import Signature
 from ondot.store.hooks import HookRow, get_hook, list_hooks
 
@@ -28,6 +31,8 @@ NOT_KEPT = (
     "The token was shown in the first answer to this Idempotency-Key and is not stored. If you do not have it, rotate"
     " it: POST /v1/hooks/{id}/rotate with an overlap of 0."
 )
+
+MOST_BYTES: Final = MAX_EVENT_BYTES
 
 router = APIRouter(tags=["hooks"], dependencies=[Depends(only_known_parameters)])
 
@@ -149,6 +154,39 @@ async def rotate(
 async def delete(services: RequestServices, tenant_no: Tenant, id_: HookPath, by: ByCaller) -> HookOut:
     """Delete a hook. Its token is refused within a second; events that it made stay."""
     return hook_out(await services.hooks.delete(tenant_no, id_, by=by))
+
+
+receiver = APIRouter(tags=["hooks"])
+"""For senders: without an API key, because the token in the path is one."""
+
+
+@receiver.post("/hooks/{token}", include_in_schema=False)
+async def receive(request: Request, services: RequestServices) -> Response:
+    """A webhook: checked as its hook demands, then an event like any other. What starts has started when it is
+    answered."""
+    hook = await services.hooks.find(request.path_params["token"])
+    if hook is None:
+        services.wrong_tokens.count(request.client.host if request.client else "")
+        raise NotFound("There is no such hook.")
+    await check_tenant(services, hook.tenant_no)
+    raw = await services.intake.raw(request, MOST_BYTES)
+    headers = dict(request.headers)
+    if headers.get("content-encoding", "identity") != "identity":
+        raise InvalidRequest("A hook reads bodies that are not compressed. Leave out Content-Encoding at the sender.")
+    await services.hooks.verify(hook, headers, raw)
+    content_type = headers.get("content-type", "")
+    data = await services.intake.parse(
+        lambda: read_webhook(content_type, raw, max_bytes=MOST_BYTES), is_slow=len(raw) > LARGE
+    )
+    if (challenge := slack_challenge(hook, data)) is not None:
+        return JSONResponse({"challenge": challenge})
+    id_ = event_id(hook, headers, raw, services.database.clock.new_id())
+    event = read_event(event_of(hook, id_, headers, data))
+    [answer] = await receive_events(services, hook.tenant_no, [event])
+    await services.hooks.record_use(hook)
+    if hook.signature is Signature.SLACK:
+        return Response(status_code=200)  # Slack shows the body of an answer to people
+    return JSONResponse({"id": str(answer.id), "matched": answer.matched}, status_code=202)
 
 
 def hook_out(row: HookRow) -> HookOut:

@@ -45,6 +45,7 @@ from ondot.store.hooks import (
 )
 from ondot.store.lookup import Lookup
 
+LONGEST_CHALLENGE: Final = 1_000
 MOST: Final = 1_000
 """Hooks of a tenant."""
 _PLACE: Final = "hook"
@@ -198,6 +199,14 @@ def event_id(hook: HookRow, headers: Mapping[str, str], body: bytes, new_id: UUI
         given = headers.get("webhook-id") or headers.get("idempotency-key")
         found = None if given is None else identify(Signature.STANDARD, hook.id, {"webhook-id": given}, body)
     return found or new_id.hex
+
+
+def slack_challenge(hook: HookRow, data: Any) -> str | None:
+    """What Slack wants back when its address is set; None: it is an event."""
+    if hook.signature is not Signature.SLACK or not isinstance(data, dict) or data.get("type") != "url_verification":
+        return None
+    challenge = data.get("challenge")
+    return challenge[:LONGEST_CHALLENGE] if isinstance(challenge, str) else None
 
 
 def unknown_hook(id_: UUID) -> NotFound:

@@ -6,6 +6,7 @@ from uuid import UUID
 import msgspec
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.subscriptions import rule_of
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import begin
 from ondot.model.errors import Conflict, NotFound
@@ -49,9 +50,11 @@ async def replay_event(
             raise Conflict(f"The job {job_id} is deleted: create it again to run it.")
         if not job.spec.starts_by_event:
             raise Conflict(f"The job {job_id} does not start by events. Run it with POST /v1/jobs/{job_id}/run.")
+        rule = rule_of(job.spec)
+        assert rule is not None
         sent = read_event(msgspec.json.decode(event.body), from_outside=False)
         payload = make_payload(job.spec.payload, sent)
-        if payload is not None and _collects(job.spec):
+        if payload is not None and rule.batch is not None:
             payload = f"[{payload}]"
         pool_no = await work.pool_no_of_job(job.spec.pool)
         ready_at = await insert_execution(

@@ -64,3 +64,13 @@ CREATE TABLE ondot.own_event (
     reason       text
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 10000);
 CREATE INDEX own_event_tenant ON ondot.own_event (tenant_no, no);
+
+-- Steps of workflows that wait for an event: execution_id is the token of the step, rule the event that it waits for.
+CREATE TABLE ondot.event_wait (
+    execution_id uuid PRIMARY KEY,
+    run_id       uuid NOT NULL,
+    tenant_no    integer NOT NULL,
+    type         text NOT NULL,
+    rule         json NOT NULL
+);
+CREATE INDEX event_wait_type ON ondot.event_wait (tenant_no, type);
