@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-
 from typing import Any
 
 import pytest
@@ -19,7 +18,13 @@ TYPE = "com.acme.order.paid"
 async def send(api: Caller, *events: dict[str, Any], type_: str = TYPE) -> list[dict[str, Any]]:
     """Send events with these data in one batch; returns the answers."""
     batch = [
-        {"specversion": "1.0", "id": api.world.database.clock.new_id().hex, "source": "/shop", "type": type_, "data": one}
+        {
+            "specversion": "1.0",
+            "id": api.world.database.clock.new_id().hex,
+            "source": "/shop",
+            "type": type_,
+            "data": one,
+        }
         for one in events
     ]
     answer = await api.http.post(
@@ -321,5 +326,3 @@ async def test_a_rule_that_is_not_right_gets_a_pointer(api: Caller, rule: dict[s
     answer = await api.http.post("/v1/jobs", json=body)
     assert answer.status_code == 422, answer.text
     assert answer.json()["errors"][0]["pointer"].startswith(pointer), answer.text
-
-

@@ -98,6 +98,8 @@ NEEDED: Final[dict[str, Right]] = {
     "DELETE /v1/secrets/{name}": Right.SECRETS_MANAGE,
     "GET /v1/webhooks/signing-secret": Right.WEBHOOKS_MANAGE,
     "POST /v1/webhooks/signing-secret/rotate": Right.WEBHOOKS_MANAGE,
+    "POST /v1/events/try": READ,
+    "POST /v1/events/{id}/replay": RUN,
     "POST /v1/hooks": WRITE,
     "GET /v1/hooks": READ,
     "GET /v1/hooks/{id}": READ,

@@ -36,6 +36,7 @@ from ondot.api.routes import (
     hooks,
     jobs,
     keys,
+    past_events,
     pools,
     run_steps,
     runs,
@@ -50,6 +51,7 @@ from ondot.api.routes import (
 )
 from ondot.api.routes.events import CloudEventBody
 from ondot.api.routes.executions import CancelBody
+from ondot.api.routes.past_events import ReplayEventBody, TryBody
 from ondot.api.routes.pools import PoolBody
 from ondot.api.routes.secrets import SecretBody
 from ondot.api.routes.users import UserBody, UserChangeBody
@@ -90,6 +92,7 @@ PARTS = (
     schedules,
     executions,
     events,
+    past_events,
     explain,
     runs,
     dead_letters,
@@ -117,6 +120,8 @@ BODIES = (
     DecisionBody,
     LinkBody,
     MapPatchBody,
+    TryBody,
+    ReplayEventBody,
     RetryExecutionBody,
     ReplayBody,
     DiscardBody,

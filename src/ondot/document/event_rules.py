@@ -111,9 +111,7 @@ def read_cancel_on(bodies: list[CancelOnBody]) -> tuple[tuple[CancelOn, ...], Fa
     return ((), faults) if faults else (tuple(rules), [])
 
 
-def render_rules(
-    debounce: Debounce | None, batch: Batch | None, cancel_on: tuple[CancelOn, ...]
-) -> dict[str, Any]:
+def render_rules(debounce: Debounce | None, batch: Batch | None, cancel_on: tuple[CancelOn, ...]) -> dict[str, Any]:
     """As a body has them; only those that are there."""
     rendered: dict[str, Any] = {}
     if debounce is not None:

@@ -3,8 +3,18 @@
 from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Raw
 from pydantic import Field
 
+from ondot.document.event_rules import (
+    BatchBody,
+    CancelOnBody,
+    DebounceBody,
+    read_batch,
+    read_cancel_on,
+    read_debounce,
+    render_rules,
+)
 from ondot.document.fields import Body
 from ondot.document.shorthand import Path
 from ondot.model.errors import InvalidBody
@@ -37,6 +47,17 @@ class EventBody(Body):
         description="A pattern that they must match, as EventBridge has them. Default: every one matches.",
         examples=[{"data": {"amount": [{"numeric": [">=", 100]}]}}],
     )
+    debounce: DebounceBody | None = Field(
+        default=None, description="One execution for many events, with the latest.", examples=[{"period": "5m"}]
+    )
+    batch: BatchBody | None = Field(
+        default=None, description="One execution with a list of events.", examples=[{"size": 100, "wait": "5s"}]
+    )
+    cancel_on: list[CancelOnBody] = Field(
+        default_factory=list,
+        description="Events that cancel executions which an event with the same value started.",
+        examples=[[{"type": "com.acme.order.cancelled", "same": "data.order_id"}]],
+    )
 
 
 def read_event(body: EventBody) -> tuple[OnEvent | None, Faults]:
@@ -50,6 +71,9 @@ def read_event(body: EventBody) -> tuple[OnEvent | None, Faults]:
     if body.filter is not None:
         text = msgspec.json.encode(body.filter).decode()
         faults.extend(_faults_of_filter(body, len(text.encode())))
+    debounce, faults_of_debounce = read_debounce(body.debounce)
+    cancel_on, faults_of_cancel_on = read_cancel_on(body.cancel_on)
+    faults += faults_of_debounce + faults_of_cancel_on
     if faults:
         return None, faults
     is_exact = isinstance(body.source, str)
@@ -58,7 +82,17 @@ def read_event(body: EventBody) -> tuple[OnEvent | None, Faults]:
         source=body.source if is_exact else None,  # type: ignore[arg-type]
         source_prefix=body.source.prefix if isinstance(body.source, SourceBody) else None,
         filter=text,
+        debounce=debounce,
+        batch=read_batch(body.batch),
+        cancel_on=cancel_on,
     ), []
+
+
+def rule_of_wait(written: Raw) -> OnEvent:
+    """The event that a step of a workflow waits for; it was checked when the workflow was created."""
+    rule, faults = read_event(EventBody(**msgspec.json.decode(written)))
+    assert rule is not None, faults
+    return rule
 
 
 def render_event(rule: OnEvent) -> dict[str, Any]:
@@ -68,6 +102,7 @@ def render_event(rule: OnEvent) -> dict[str, Any]:
         "type": rule.type,
         "source": source,
         "filter": None if rule.filter is None else msgspec.json.decode(rule.filter),
+        **render_rules(rule.debounce, rule.batch, rule.cancel_on),
     }
 
 

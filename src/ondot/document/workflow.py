@@ -22,6 +22,7 @@ from ondot.document.shorthand import STEPS, Path
 from ondot.document.step_body import CALLS, StepBody, Waiting
 from ondot.document.structs import to_struct, with_own_defaults
 from ondot.model.errors import Fault, InvalidBody, TooLarge
+from ondot.model.event import MAX_SOURCE, fault_of_type
 from ondot.model.gates import Limits
 from ondot.model.patterns import compile_pattern
 from ondot.model.workflow.graph import Ancestry, find_faults
@@ -226,6 +227,12 @@ def _find_faults_of_event(event: object) -> Iterator[_Fault]:
     for field in event:
         if field not in _EVENT_FIELDS:
             yield (*at, field), unknown_field((*at, field), list(_EVENT_FIELDS))
+    if (fault := fault_of_type(event["type"], from_outside=False)) is not None:
+        yield (*at, "type"), fault
+    source = event.get("source")
+    prefix = source.get("prefix") if isinstance(source, dict) and len(source) == 1 else source
+    if source is not None and not (isinstance(prefix, str) and 1 <= len(prefix) <= MAX_SOURCE):
+        yield (*at, "source"), '`source` must be a text, or {"prefix": "/shop"}.'
     if (written := event.get("filter")) is not None:
         yield from _faults_of_pattern(written, (*at, "filter"))
 

@@ -1,8 +1,8 @@
 """What a job does with the events that it matches (S11): debounce, batch, cancel_on. Pure.
 
 A window collects events of one key. With `debounce` it closes `period` after its last event, and `timeout` after its
-first; with `batch` when it has `size` events, and `wait` after its first. With both, at the first of these. A value of an
-event is named by a path (`data.customer`), and two values are the same if they are equal as JSON.
+first; with `batch` when it has `size` events, and `wait` after its first. With both, at the first of these. A value of
+an event is named by a path (`data.customer`), and two values are the same if they are equal as JSON.
 """
 
 import hashlib

@@ -1,7 +1,7 @@
 """ondot's own events (S11): their types, and how far one may lead to the next.
 
-Each event carries `ondothops`: how many of ondot's own events led to it, one after the other. It is inherited by what an
-execution causes, so that jobs that start each other in a circle end after `MAX_HOPS`.
+Each event carries `ondothops`: how many of ondot's own events led to it, one after the other. It is inherited by what
+an execution causes, so that jobs that start each other in a circle end after `MAX_HOPS`.
 """
 
 from typing import Any, Final

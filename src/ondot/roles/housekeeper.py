@@ -10,6 +10,9 @@ from ondot.flow.check import SelfCheck, make_partitions_pass
 from ondot.flow.days import Days
 from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.own import OwnEvents
+from ondot.flow.events.receive import EventReceiver
+from ondot.flow.events.tidy import tidy_events_pass
 from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.job_counts import JobCounts
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
@@ -46,6 +49,8 @@ CHECK_EVERY_S = 10.0
 CHECK_MORE_S = 0.25
 """While a table is long: a step of a few thousand rows takes some 20 ms, and the rest of this time is for others."""
 PARTITIONS_EVERY_S = 60.0
+OWN_EVENTS_EVERY_S = 0.25
+"""While jobs start by ondot's own events."""
 
 
 class Housekeeper:
@@ -70,6 +75,9 @@ class Housekeeper:
         self._check = SelfCheck(self._patient, dispatcher)
         self._check_more = asyncio.Event()
         self._to_seal = asyncio.Event()
+        self._has_own_events = False
+        self._own_events_due = asyncio.Event()
+        self._own_events = OwnEvents(database, EventReceiver(database, dispatcher))
         self._sealer = Sealer(self._patient, next(iter(seal_keys(database.settings)), None))
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
@@ -92,6 +100,7 @@ class Housekeeper:
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
                 ("job-counts", COUNT_EVERY_S, JobCounts(self._patient).one_pass),
+                ("event-windows", RETAIN_EVERY_S, lambda: tidy_events_pass(self._patient)),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
@@ -115,6 +124,10 @@ class Housekeeper:
             group.create_task(removal, name="removal")
             seal = every(SEAL_EVERY_S, self._if_on_duty(self._sealer.one_pass), name="seal", wake=self._to_seal)
             group.create_task(seal, name="seal")
+            own_events = every(
+                RETAIN_EVERY_S, self._if_on_duty(self._own_events_pass), name="own-events", wake=self._own_events_due
+            )
+            group.create_task(own_events, name="own-events")
             check = every(CHECK_EVERY_S, self._if_on_duty(self._check_pass), name="check", wake=self._check_more)
             group.create_task(check, name="check")
             # On duty or not: without the first partition no node is.
@@ -126,6 +139,13 @@ class Housekeeper:
         if await self._check.one_pass():
             asyncio.get_running_loop().call_later(CHECK_MORE_S, self._check_more.set)
         return 0
+
+    async def _own_events_pass(self) -> int:
+        """Match ondot's own events, and the next soon while any job starts by them."""
+        matched = await self._own_events.one_pass() if self._has_own_events else 0
+        if self._has_own_events and not matched:
+            asyncio.get_running_loop().call_later(OWN_EVENTS_EVERY_S, self._own_events_due.set)
+        return matched
 
     async def _watch_pass(self) -> int:
         """Every node watches the workers, so that the next on duty knows them; it looks again when the next may be
@@ -162,6 +182,9 @@ class Housekeeper:
             self._has_removal.set()
         if chores.seal:
             self._to_seal.set()
+        if chores.own_events and not self._has_own_events:
+            self._own_events_due.set()
+        self._has_own_events = chores.own_events
         return 0
 
     def _if_on_duty(self, one_pass: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:

@@ -49,6 +49,7 @@ Action = Literal[
     "step.reject",
     "step.link",
     "step.limits",
+    "event.replay",
     "hook.create",
     "hook.rotate",
     "hook.delete",

@@ -11,7 +11,8 @@ _SQL = load_queries("chores")
 @dataclass(frozen=True, slots=True)
 class Chores:
     """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, a tenant was
-    resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal."""
+    resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
+    jobs start by ondot's own events."""
 
     expire: bool
     failing: bool
@@ -19,6 +20,7 @@ class Chores:
     parked: bool
     removal: bool
     seal: bool
+    own_events: bool
 
 
 async def find_chores(connection: Connection) -> Chores:

@@ -56,9 +56,7 @@ async def end_queued(
     return await _end_executions(connection, tenant_no, unqueued, transition)
 
 
-async def take_out(
-    connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId]
-) -> set[ExecutionId]:
+async def take_out(connection: Connection, tenant_no: TenantNo | None, ids: Sequence[ExecutionId]) -> set[ExecutionId]:
     """Take executions out of the queue and the lines before gates; returns those that were there. The caller ends them,
     or puts them back."""
     await connection.execute(_SQL["lock_gates_of_executions"].text, ids)

@@ -28,9 +28,7 @@ async def add_event_wait(
     await connection.execute(_SQL["add_event_wait"].text, tenant_no, execution_id, run_id, rule.type, text)
 
 
-async def find_event_waits(
-    connection: Connection, tenant_no: TenantNo, types: Collection[str]
-) -> list[EventWaitRow]:
+async def find_event_waits(connection: Connection, tenant_no: TenantNo, types: Collection[str]) -> list[EventWaitRow]:
     rows = await connection.fetch(_SQL["find_event_waits"].text, tenant_no, list(types))
     return [
         EventWaitRow(

@@ -39,6 +39,14 @@ class Match(Struct, frozen=True, gc=False):
     payload: str | None
 
 
+class Received(Struct, frozen=True):
+    """Which events are new, when they were stored, and whether a step of a workflow waits for one of their types."""
+
+    fresh: frozenset[UUID]
+    now: datetime
+    has_waits: bool
+
+
 class Answer(Struct, frozen=True):
     """What the sender of an event gets, also if it sends it again."""
 
@@ -80,8 +88,8 @@ class EventFilter:
 
 async def receive_events(
     connection: Connection, tenant_no: TenantNo, generation: int, events: Sequence[NewEvent], matches: Sequence[Match]
-) -> tuple[frozenset[UUID], datetime] | None:
-    """Store events and start executions; returns the ids of those that are new, and the time.
+) -> Received | None:
+    """Store events and start executions.
 
     None: the subscriptions are not those of this generation, and nothing was stored.
     """
@@ -111,7 +119,8 @@ async def receive_events(
     )
     if not rows[0]["is_current"]:
         return None
-    return frozenset(row["id"] for row in rows if row["id"] is not None), rows[0]["now"]
+    fresh = frozenset(row["id"] for row in rows if row["id"] is not None)
+    return Received(fresh, rows[0]["now"], rows[0]["has_waits"])
 
 
 async def find_answers(connection: Connection, tenant_no: TenantNo, keys: Collection[UUID]) -> dict[UUID, Answer]:

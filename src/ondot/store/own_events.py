@@ -71,9 +71,7 @@ async def find_ended(
 ) -> dict[ExecutionId, Ended]:
     if not ids:
         return {}
-    rows = await connection.fetch(
-        _SQL["find_ended"].text, tenant_no, list(ids), min(ids), max(ids), LONGEST_RESULT
-    )
+    rows = await connection.fetch(_SQL["find_ended"].text, tenant_no, list(ids), min(ids), max(ids), LONGEST_RESULT)
     return {
         ExecutionId(row["id"]): Ended(
             row["job_version"],

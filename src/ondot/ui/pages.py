@@ -25,9 +25,11 @@ from ondot.model.job import JobState
 from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
-from ondot.ui import audit, dead_letters, events, executions, jobs, jobs
-from ondot.ui.audit, run
-from ondot.ui.audit
+from ondot.ui import audit, dead_letters, events, executions, jobs, run
+from ondot.ui.audit import read_audit
+from ondot.ui.dead_letters import count_open, read_letters
+from ondot.ui.events import read_event, read_events
+from ondot.ui.execution import Moved, read_execution
 from ondot.ui.executions import read_executions
 from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet

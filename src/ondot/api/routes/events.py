@@ -107,12 +107,13 @@ async def send_events(request: Request, services: RequestServices, caller: Calle
     events, is_batch = await services.intake.parse(
         lambda: read_sent(headers, content_type, raw), is_slow=len(raw) > LARGE
     )
-    answers = await _receive(services, caller.tenant_no, events)
+    answers = await receive_events(services, caller.tenant_no, events)
     body = {"events": answers} if is_batch else answers[0]
     return Response(_ENCODER.encode(body), status_code=202, media_type="application/json")
 
 
-async def _receive(services: Services, tenant_no: TenantNo, events: list[Event]) -> list[Answer]:
+async def receive_events(services: Services, tenant_no: TenantNo, events: list[Event]) -> list[Answer]:
+    """Within the tenant's quotas and the room of its pools."""
     if (tenant := services.quotas.with_quotas(tenant_no)) is not None:
         await services.quotas.room_for_events(tenant, [len(event.text) for event in events])
 

@@ -12,7 +12,8 @@ from ondot.api.dependencies import BySender, RequestServices, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import id_in_path, only_known_parameters
 from ondot.api.request_body import JsonBody, Key, idempotency_of
-from ondot.document.events import EventBody, read_event_rule
+from ondot.document.events import EventBody
+from ondot.document.events import read_event as read_event_body
 from ondot.document.fields import Body, Instant, JobIdText
 from ondot.document.reading import read_form
 from ondot.flow.events.replay import replay_event
@@ -73,7 +74,7 @@ class ReplayedOut(BaseModel):
 async def try_filter(services: RequestServices, tenant_no: Tenant, body: JsonBody) -> TriedList:
     """Try a filter on past events, newest first: which match, and of the others the condition that fails."""
     wanted = read_form(TryBody, body, 'for example {"event": {"type": "com.acme.order.paid"}}')
-    rule, faults = read_event_rule(wanted.event)
+    rule, faults = read_event_body(wanted.event)
     if rule is None:
         found = tuple(Fault("/event/" + "/".join(path), message) for path, message in faults)
         raise InvalidBody("The rule is not valid: see `errors`.", faults=found)

@@ -46,6 +46,7 @@ from ondot.model.gates import changed_rates, encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState, fill_in_schedule, is_same_spec
 from ondot.model.misfire import MissedPolicy
+from ondot.model.own_events import JOB_PAUSED
 from ondot.model.planning import Timer, next_or_look_again
 from ondot.model.schedule import Once, Schedule, jitter_offset
 from ondot.store.audit import Action, By, record_change
@@ -55,6 +56,7 @@ from ondot.store.dependencies import look_again
 from ondot.store.endings import Waiting, end_waiting
 from ondot.store.jobs import JobRow, LockedJob, change_job, get_job, lock_job
 from ondot.store.owed import end_backfill, find_executed_fires
+from ondot.store.own_events import emit_event
 from ondot.store.planned import carry_tokens, renew_due
 from ondot.store.streaks import forget_streak
 from ondot.store.timers import set_timer
@@ -123,6 +125,9 @@ async def pause(
             await end_waiting(work.connection, tenant_no, job_id, SKIP, "paused", Waiting.FIRES)
             paused = replace(job, state=JobState.PAUSED, state_reason=because)
             await _write(work, job, paused, replace(timer, next_fire_at=None), "job.pause", by=by)
+            await emit_event(
+                work.connection, tenant_no, JOB_PAUSED, job_id, reason=because or (None if by is None else by.reason)
+            )
         return await _read(work.connection, tenant_no, job.id)
 
 

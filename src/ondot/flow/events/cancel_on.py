@@ -79,9 +79,7 @@ async def _cancel(connection: Connection, tenant_no: TenantNo, reasons: dict[Exe
     return done
 
 
-async def _shorten(
-    connection: Connection, tenant_no: TenantNo, id_: ExecutionId, keys: set[str]
-) -> Filling | None:
+async def _shorten(connection: Connection, tenant_no: TenantNo, id_: ExecutionId, keys: set[str]) -> Filling | None:
     """A list without the events of these values; None: it has started."""
     collected = await lock_list(connection, tenant_no, id_)
     items = None if collected is None else await read_list(connection, tenant_no, id_)

@@ -16,6 +16,7 @@ from ondot.model.execution import PriorityClass
 from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId, PoolNo, first_id_at
 from ondot.model.misfire import MissedPolicy
+from ondot.model.schedule import OnEvent
 from ondot.store.events import drop_held, list_held, release_held
 from ondot.store.jobs import LockedJob
 from ondot.store.subscriptions import find_subscriptions
@@ -43,9 +44,14 @@ async def release_events(work: Work, job: LockedJob, missed: MissedPolicy) -> li
         )
         held = await list_held(work.connection, work.tenant_no, job.id, limit=limit, from_id=since_id)
         ids = work.database.clock.new_ids(len(held))
+        when = job.spec.schedule.when
+        is_list = isinstance(when, OnEvent) and when.batch is not None
         for execution_id, (event_id, body) in zip(ids, reversed(held), strict=True):
             event = read_event(msgspec.json.decode(body), from_outside=False)
-            started.append((event_id, ExecutionId(execution_id), make_payload(job.spec.payload, event)))
+            payload = make_payload(job.spec.payload, event)
+            if payload is not None and is_list:
+                payload = f"[{payload}]"
+            started.append((event_id, ExecutionId(execution_id), payload))
     if not started:
         await drop_held(work.connection, work.tenant_no, job.id, from_id=from_id)
         return []

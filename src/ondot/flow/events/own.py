@@ -2,8 +2,8 @@
 
 The statement that ends an execution writes a row into an inbox, if jobs of the tenant start by such events. A pass of
 housekeeping takes rows in their order, makes events of them, and receives these like those of a sender, in the
-transaction that removes the rows: each is matched exactly once. `ondothops` grows with each event that leads to the next;
-an event above `MAX_HOPS` is stored, and starts nothing.
+transaction that removes the rows: each is matched exactly once. `ondothops` grows with each event that leads to the
+next; an event above `MAX_HOPS` is stored, and starts nothing.
 """
 
 from collections.abc import Sequence
@@ -126,4 +126,3 @@ def _short(error: Any) -> Any:
         for name, value in error.items()
         if name in {"code", "message"}
     }
-

@@ -10,18 +10,27 @@ meanwhile gather. A request that cannot share goes alone, so that an error reach
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 from uuid import UUID
 
+from msgspec import structs
+
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.cancel_on import Cancelling, cancel_on
 from ondot.flow.events.subscriptions import Known, Subscription, Subscriptions
+from ondot.flow.events.waits import end_waits
+from ondot.flow.events.windows import Arrived, Gathered, gather
 from ondot.model.errors import Unavailable
 from ondot.model.event import Event
 from ondot.model.event_payload import make_payload
-from ondot.model.ids import ExecutionId, TenantNo
+from ondot.model.event_rules import cancel_key, cancel_keys
+from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.event_windows import add_cancel_keys
 from ondot.store.events import Answer, Match, NewEvent, find_answers, receive_events
 from ondot.store.subscriptions import share_subscriptions
 from ondot.telemetry.metrics import EVENTS_MATCHED, EVENTS_RECEIVED, EVENTS_REPEATED
@@ -46,15 +55,40 @@ class _Draft:
 
     generation: int
     new: list[NewEvent]
-    matches: list[Match]
+    matches: list[Match] = field(default_factory=list)
+    collected: list[Arrived] = field(default_factory=list)
+    """Of jobs with `debounce` or `batch`: their executions are made, or found, afterwards."""
+    keys: dict[tuple[UUID, JobId], list[UUID]] = field(default_factory=dict)
+    """By which values `cancel_on` finds the executions of an event and a job."""
+    cancelling: list[Cancelling] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What a transaction has stored, to be reported after its commit."""
+
+    answers: list[Answer]
+    wakes: list[tuple[PoolNo, datetime]]
+    runs: set[ExecutionId]
+    """Of workflows: a step of each waited for one of the events."""
+    received: int
+    repeated: int
+    matched: int
 
 
 class EventReceiver:
     """The events that one process receives."""
 
-    def __init__(self, database: Database, dispatcher: Dispatcher) -> None:
+    def __init__(
+        self,
+        database: Database,
+        dispatcher: Dispatcher,
+        on_arrivals: Callable[[Collection[UUID]], None] = lambda _: None,
+    ) -> None:
+        """`on_arrivals`: called after the commit with the runs of which a step waited for an event."""
         self._database = database
         self._dispatcher = dispatcher
+        self._on_arrivals = on_arrivals
         self.subscriptions = Subscriptions(database)
         self._waiting: dict[TenantNo, deque[_Request]] = {}
         self._writing: dict[TenantNo, asyncio.Task[None]] = {}
@@ -108,20 +142,75 @@ class EventReceiver:
         draft = await self._draft(await self.subscriptions.get(tenant_no), events)
         async with self._database.transaction() as connection:
             await share_subscriptions(connection, tenant_no)
-            stored = await receive_events(connection, tenant_no, draft.generation, draft.new, draft.matches)
-            if stored is None:
-                draft = await self._draft(await self.subscriptions.read(connection, tenant_no), events)
-                stored = await receive_events(connection, tenant_no, draft.generation, draft.new, draft.matches)
-                assert stored is not None, "no subscription changes while they are locked"
-            fresh, now = stored
-            repeated = [new for new in draft.new if new.id not in fresh]
-            known = await find_answers(connection, tenant_no, {new.event.key for new in repeated}) if repeated else {}
+            stored = await self._write_draft(connection, tenant_no, draft, events)
+        self.report(stored)
+        return stored.answers
+
+    async def store(
+        self, connection: Connection, tenant_no: TenantNo, events: Sequence[Event], *, may_match: bool = True
+    ) -> Stored:
+        """As `receive`, in a transaction whose first statement has shared the subscriptions. Call `report` after its
+        commit. `may_match`: whether the events start anything."""
+        known = await self.subscriptions.read(connection, tenant_no)
+        draft = await self._draft(known, events) if may_match else self._draft_without_matches(known, events)
+        return await self._write_draft(connection, tenant_no, draft, events)
+
+    def report(self, stored: Stored) -> None:
+        """After the commit: wake workers, advance runs, count."""
+        self._dispatcher.wake(stored.wakes)
+        if stored.runs:
+            self._on_arrivals(stored.runs)
+        EVENTS_RECEIVED.inc(stored.received)
+        EVENTS_REPEATED.inc(stored.repeated)
+        EVENTS_MATCHED.inc(stored.matched)
+
+    async def _write_draft(
+        self, connection: Connection, tenant_no: TenantNo, draft: _Draft, events: Sequence[Event]
+    ) -> Stored:
+        received = await receive_events(connection, tenant_no, draft.generation, draft.new, draft.matches)
+        if received is None:
+            draft = await self._draft(await self.subscriptions.read(connection, tenant_no), events)
+            received = await receive_events(connection, tenant_no, draft.generation, draft.new, draft.matches)
+            assert received is not None, "no subscription changes while they are locked"
+        fresh, now = received.fresh, received.now
+        repeated = [new for new in draft.new if new.id not in fresh]
+        known = await find_answers(connection, tenant_no, {new.event.key for new in repeated}) if repeated else {}
         started = [match for match in draft.matches if match.execution_id is not None and match.event_id in fresh]
-        self._dispatcher.wake((match.pool_no, now) for match in started)
-        EVENTS_RECEIVED.inc(len(fresh))
-        EVENTS_REPEATED.inc(len(repeated))
-        EVENTS_MATCHED.inc(sum(new.matched for new in draft.new if new.id in fresh))
-        return _answers(draft, fresh, known)
+        gathered = await self._act(connection, tenant_no, draft, fresh, started)
+        runs: set[ExecutionId] = set()
+        if received.has_waits and (new := [one.event for one in draft.new if one.id in fresh]):
+            runs = await end_waits(connection, tenant_no, new)
+        return Stored(
+            _answers(draft, fresh, known, gathered),
+            [*((match.pool_no, now) for match in started), *gathered.wakes],
+            runs,
+            len(fresh),
+            len(repeated),
+            sum(new.matched for new in draft.new if new.id in fresh),
+        )
+
+    async def _act(
+        self,
+        connection: Connection,
+        tenant_no: TenantNo,
+        draft: _Draft,
+        fresh: frozenset[UUID],
+        started: Sequence[Match],
+    ) -> Gathered:
+        """What the events do beside starting an execution each: they cancel, and enter windows."""
+        # First: it acts on executions that were committed before.
+        if cancelling := [hit for hit in draft.cancelling if hit.event_id in fresh]:
+            await cancel_on(connection, tenant_no, cancelling)
+        keys = [
+            (match.job_id, key, match.execution_id)
+            for match in started
+            if match.execution_id is not None
+            for key in draft.keys.get((match.event_id, match.job_id), ())
+        ]
+        if keys:
+            await add_cancel_keys(connection, tenant_no, keys)
+        collected = [one for one in draft.collected if one.event_id in fresh]
+        return await gather(connection, self._database, tenant_no, collected) if collected else Gathered()
 
     async def _draft(self, known: Known, events: Sequence[Event]) -> _Draft:
         generation = known.generation
@@ -130,8 +219,25 @@ class EventReceiver:
         new = [NewEvent(id_, event, len(jobs)) for id_, event, jobs in zip(ids, events, found, strict=True)]
         pairs = [(one, job) for one, jobs in zip(new, found, strict=True) for job in jobs]
         executions = self._database.clock.new_ids(len(pairs))
-        matches = [_match(one, job, ExecutionId(id_)) for (one, job), id_ in zip(pairs, executions, strict=True)]
-        return _Draft(generation, new, matches)
+        draft = _Draft(generation, new)
+        for (one, job), id_ in zip(pairs, executions, strict=True):
+            match = _match(one, job, ExecutionId(id_))
+            if match.outcome == "started":
+                if job.rule.collects:
+                    draft.collected.append(_arrived(one, job, match))
+                    match = structs.replace(match, execution_id=None, payload=None)
+                elif job.rule.cancel_on:
+                    draft.keys[one.id, job.job_id] = cancel_keys(job.rule.cancel_on, one.event.value)
+            draft.matches.append(match)
+        for one in new:
+            for job_id, rule in known.match_cancels(one.event):
+                if (key := cancel_key(rule.same, one.event.value)) is not None:
+                    draft.cancelling.append(Cancelling(one.id, one.event.type, job_id, key))
+        return draft
+
+    def _draft_without_matches(self, known: Known, events: Sequence[Event]) -> _Draft:
+        ids = self._database.clock.new_ids(len(events))
+        return _Draft(known.generation, [NewEvent(id_, event, 0) for id_, event in zip(ids, events, strict=True)])
 
 
 async def _find(known: Known, events: Sequence[Event]) -> list[list[Subscription]]:
@@ -158,12 +264,30 @@ def _match(new: NewEvent, job: Subscription, execution_id: ExecutionId) -> Match
     )
 
 
-def _answers(draft: _Draft, fresh: frozenset[UUID], known: dict[UUID, Answer]) -> list[Answer]:
+def _arrived(new: NewEvent, job: Subscription, match: Match) -> Arrived:
+    return Arrived(
+        new.id,
+        new.event.value,
+        job.job_id,
+        job.version,
+        job.pool_no,
+        job.priority_class,
+        job.stages,
+        job.start_within_s,
+        match.payload,
+        job.rule.debounce,
+        job.rule.batch,
+        job.rule.cancel_on,
+    )
+
+
+def _answers(draft: _Draft, fresh: frozenset[UUID], known: dict[UUID, Answer], gathered: Gathered) -> list[Answer]:
     """To each event; one that was sent before, or twice in this request, gets the first answer."""
     started: dict[UUID, list[ExecutionId]] = {}
     for match in draft.matches:
-        if match.execution_id is not None:
-            started.setdefault(match.event_id, []).append(match.execution_id)
+        id_ = match.execution_id or gathered.taken.get((match.event_id, match.job_id))
+        if id_ is not None:
+            started.setdefault(match.event_id, []).append(id_)
     return [
         Answer(new.id, new.matched, started.get(new.id, [])) if new.id in fresh else known[new.event.key]
         for new in draft.new

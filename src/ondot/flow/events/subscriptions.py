@@ -17,12 +17,14 @@ from msgspec import Raw, Struct
 from ondot.flow.work import Work
 from ondot.model.errors import Fault, InvalidBody
 from ondot.model.event import Event
+from ondot.model.event_rules import CancelOn
 from ondot.model.gates import encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.misfire import MissedPolicy
 from ondot.model.pattern_index import MAX_REST, PatternIndex, is_indexed
 from ondot.model.schedule import OnEvent
+from ondot.model.schedule.event import cancel_pattern
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import LockedJob, NewJob
@@ -56,6 +58,7 @@ class Subscription(Struct, frozen=True, gc=False):
     payload: Raw
     is_paused: bool
     missed: MissedPolicy
+    rule: OnEvent
 
 
 @dataclass(slots=True)
@@ -64,6 +67,8 @@ class Known:
 
     generation: int = -1
     index: PatternIndex[UUID] = field(default_factory=PatternIndex)
+    cancels: PatternIndex[tuple[UUID, int]] = field(default_factory=PatternIndex)
+    """Rules of `cancel_on`, by job and place."""
     entries: dict[UUID, Subscription] = field(default_factory=dict)
     generations: dict[UUID, int] = field(default_factory=dict)
     in_use: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -72,6 +77,13 @@ class Known:
     def match(self, events: Sequence[Event]) -> list[list[Subscription]]:
         """The jobs that each event starts."""
         return [[self.entries[id_] for id_ in self.index.find(event.type, event.value)] for event in events]
+
+    def match_cancels(self, event: Event) -> list[tuple[JobId, CancelOn]]:
+        """The rules by which an event cancels executions."""
+        if not self.cancels.has_type(event.type):
+            return []
+        found = self.cancels.find(event.type, event.value)
+        return [(JobId(id_), self.entries[id_].rule.cancel_on[place]) for id_, place in found]
 
 
 class Subscriptions:
@@ -121,7 +133,10 @@ class Subscriptions:
             spec = specs[row.job_id, row.version]
             rule = rule_of(spec)
             assert rule is not None, "only jobs that events start have a subscription"
+            _forget(known, row.job_id)
             known.index.add(row.job_id, rule.type, rule.pattern)
+            for place, cancelling in enumerate(rule.cancel_on):
+                known.cancels.add((row.job_id, place), cancelling.type, cancel_pattern(cancelling))
             known.entries[row.job_id] = _subscription(tenant_no, row, spec, pools[spec.pool])
 
 
@@ -131,7 +146,9 @@ def rule_of(spec: JobSpec) -> OnEvent | None:
 
 
 def _subscription(tenant_no: TenantNo, row: SubscriptionRow, spec: JobSpec, pool_no: PoolNo) -> Subscription:
+    rule = rule_of(spec)
     assert spec.schedule is not None
+    assert rule is not None, "only jobs that events start have a subscription"
     return Subscription(
         row.job_id,
         row.version,
@@ -143,12 +160,15 @@ def _subscription(tenant_no: TenantNo, row: SubscriptionRow, spec: JobSpec, pool
         spec.payload,
         row.paused_at is not None,
         spec.schedule.misfire.policy,
+        rule,
     )
 
 
 def _forget(known: Known, id_: UUID) -> None:
     known.index.remove(id_)
-    known.entries.pop(id_, None)
+    entry = known.entries.pop(id_, None)
+    for place in range(0 if entry is None else len(entry.rule.cancel_on)):
+        known.cancels.remove((id_, place))
 
 
 async def lock_if_events(work: Work, *specs: JobSpec) -> None:

@@ -39,9 +39,7 @@ async def end_waits(connection: Connection, tenant_no: TenantNo, events: Sequenc
             continue
         over.append(wait.execution_id)
         # False: it timed out, or its run was cancelled, at this moment.
-        if await end_wait(
-            connection, tenant_no, wait.run_id, wait.execution_id, "SUCCEEDED", result=event.text
-        ):
+        if await end_wait(connection, tenant_no, wait.run_id, wait.execution_id, "SUCCEEDED", result=event.text):
             runs.add(wait.run_id)
     if over:
         await remove_event_waits(connection, tenant_no, over)

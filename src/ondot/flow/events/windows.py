@@ -1,10 +1,10 @@
 """Windows (S11): executions that collect events, by `debounce`, `batch` or both.
 
 A window is one PENDING execution. Each event moves it and replaces its payload (debounce), or is added to its list
-(batch). Once a worker has leased it, or it was cancelled, the next event opens a new window. All is in the transaction of
-the events. Windows are locked in the order of (job, key). Then executions are taken out of the queue, which waits for a
-worker that leases one at this moment and leaves that one alone; only then are executions changed. That is the order in
-which a lease locks them too.
+(batch). Once a worker has leased it, or it was cancelled, the next event opens a new window. All is in the transaction
+of the events. Windows are locked in the order of (job, key). Then executions are taken out of the queue, which waits
+for a worker that leases one at this moment and leaves that one alone; only then are executions changed. That is the
+order in which a lease locks them too.
 """
 
 from collections.abc import Sequence

@@ -8,6 +8,8 @@ restarts too. While its run is paused a wait goes on, and what follows it waits.
 from collections.abc import Sequence
 from typing import Final
 
+from ondot.document.events import rule_of_wait
+from ondot.flow.events.waits import register
 from ondot.flow.workflows.fail import Code, Rejection, fail_steps
 from ondot.flow.workflows.run_pass import RunPass
 from ondot.model.ids import ExecutionId
@@ -36,6 +38,8 @@ async def start_wait(work: RunPass, no: int, target: Wait | Approve) -> None:
         case Wait():
             kind, within_s = "time", target.for_s
     await insert_step_wait(work.connection, run.tenant_no, run.id, no, token, kind, role=role, within_s=within_s)
+    if isinstance(target, Wait) and target.event is not None:
+        await register(work.connection, run.tenant_no, run.id, token, rule_of_wait(target.event))
 
 
 async def fold_waits(work: RunPass, arrivals: Sequence[Arrival]) -> list[Arrival]:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from ondot.model.event_rules import Batch, CancelOn, Debounce
 from ondot.model.patterns import Pattern, compile_pattern
 
 
@@ -26,6 +27,14 @@ class OnEvent(
     source: str | None = None
     source_prefix: str | None = None
     filter: str | None = None
+    debounce: Debounce | None = None
+    batch: Batch | None = None
+    cancel_on: tuple[CancelOn, ...] = ()
+
+    @property
+    def collects(self) -> bool:
+        """Whether events wait in a window, instead of each starting an execution."""
+        return self.debounce is not None or self.batch is not None
 
     @property
     def pattern(self) -> Pattern | None:
@@ -36,6 +45,11 @@ class OnEvent(
 def next_after(_: OnEvent, __: datetime) -> datetime | None:
     """Events are not foreseen."""
     return None
+
+
+def cancel_pattern(rule: CancelOn) -> Pattern | None:
+    """What an event of this type must match to cancel; None: every one does."""
+    return _pattern(None, None, rule.filter)
 
 
 @lru_cache(maxsize=20_000)

@@ -1,9 +1,10 @@
 -- name: find_chores :one
--- index: execution_start_by, streak_over, bulk_turn, tenant_chores, audit_open_pkey
+-- index: execution_start_by, streak_over, bulk_turn, tenant_chores, audit_open_pkey, subscription_own
 SELECT EXISTS (SELECT FROM ondot.execution
                WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING') AS expire,
        EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS failing,
        EXISTS (SELECT FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()) AS bulk,
        EXISTS (SELECT FROM ondot.tenant WHERE has_parked AND state = 'ACTIVE') AS parked,
        EXISTS (SELECT FROM ondot.tenant WHERE state = 'DELETED' AND purged_at IS NULL) AS removal,
-       EXISTS (SELECT FROM ondot.audit_open) AS seal;
+       EXISTS (SELECT FROM ondot.audit_open) AS seal,
+       {{has_own_subscriptions}} OR EXISTS (SELECT FROM ondot.own_event) AS own_events;

@@ -80,7 +80,7 @@ WITH fire AS (
     SELECT n.execution_id, n.job_id, ondot.clock() AS fire_at, greatest(n.ready_at, ondot.clock()) AS ready_at,
            $1::integer AS tenant_no, n.job_version, n.pool_no, n.class, 'event' AS origin, n.stages, true AS is_fire,
            greatest(n.ready_at, ondot.clock()) + make_interval(secs => n.deadline_s) AS start_by,
-           n.payload::json AS payload, NULL::uuid AS replay_of
+           n.payload::json AS payload, NULL::uuid AS replay_of, {{not_awaited}}
     FROM unnest($2::uuid[], $3::uuid[], $4::integer[], $5::integer[], $6::smallint[], $7::text[],
                 $8::double precision[], $9::text[], $10::timestamptz[])
          AS n(execution_id, job_id, job_version, pool_no, class, stages, deadline_s, payload, ready_at)

@@ -39,7 +39,9 @@ WITH known AS MATERIALIZED (
     FROM match WHERE execution_id IS NOT NULL
 ),
 {{plan}}
-SELECT k.is_current, f.id, ondot.clock() AS now FROM known k LEFT JOIN fresh f ON true;
+SELECT k.is_current, f.id, ondot.clock() AS now,
+       EXISTS (SELECT FROM ondot.event_wait w WHERE w.tenant_no = $1 AND w.type = ANY ($5)) AS has_waits
+FROM known k LEFT JOIN fresh f ON true;
 
 -- name: find_event_keys :many
 -- index: event_key_pkey

@@ -56,6 +56,11 @@ SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tena
 -- with gates and a lease in a limited pool set `gated`), or a run or another job waits for its end.
 (e.gated OR e.awaited_by IS NOT NULL)
 
+-- fragment: has_own_subscriptions
+-- Whether any job of the installation starts by ondot's own events: looked up once for a statement, in an index that is
+-- empty where none does.
+(SELECT EXISTS (SELECT FROM ondot.subscription WHERE type LIKE 'ondot.%'))
+
 -- fragment: end
 -- Every statement that ends executions includes this, except succeed_executions, which leaves rows that have more to do
 -- alone. Work that must happen at every end belongs here, as one more CTE over `ended`. An arrival says that an execution
@@ -80,10 +85,6 @@ recorded AS (
     ORDER BY e.id
 )
 
--- fragment: has_own_subscriptions
--- Whether any job of the installation starts by ondot's own events: looked up once for a statement, in an index that is
--- empty where none does.
-(SELECT EXISTS (SELECT FROM ondot.subscription WHERE type LIKE 'ondot.%'))
 
 -- fragment: never_made
 -- transition: refuse. The columns of `ended` for a fire that ends before it has an execution.
