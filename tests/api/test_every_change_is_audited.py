@@ -261,6 +261,13 @@ async def delete_user(api: Caller) -> Request:
     return await user(api), None
 
 
+async def replay_event(api: Caller) -> Request:
+    made = await api.create({"name": "paid", "function": "f", "schedule": {"event": {"type": "a.b"}}})
+    event = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "a.b"}
+    sent = await api.http.post("/v1/events", json=event, headers={"content-type": "application/cloudevents+json"})
+    return f"/v1/events/{sent.json()['id']}/replay", {"job_id": made["id"]}
+
+
 HOOK: Final = {"name": "github", "type": "com.github.push", "signature": "github"}
 
 
@@ -315,6 +322,7 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "PUT /v1/secrets/{name}": (set_secret, "secret.set"),
     "DELETE /v1/secrets/{name}": (delete_secret, "secret.delete"),
     "POST /v1/webhooks/signing-secret/rotate": (rotate_signing_secret, "webhook.rotate"),
+    "POST /v1/events/{id}/replay": (replay_event, "event.replay"),
     "POST /v1/hooks": (create_hook, "hook.create"),
     "POST /v1/hooks/{id}/rotate": (rotate_hook, "hook.rotate"),
     "DELETE /v1/hooks/{id}": (delete_hook, "hook.delete"),
@@ -330,6 +338,7 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
 }
 
 CHANGE_NOTHING: Final = {
+    "POST /v1/events/try": "tries a filter",
     "POST /v1/schedules/preview": "computes fires",
     "POST /v1/events": "thousands a second, each of which is its own record",
     "DELETE /v1/sessions": "the caller signs out; sign-ins are on record",

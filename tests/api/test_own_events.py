@@ -1,7 +1,6 @@
 """ondot's own events: one job follows another, exactly once, and circles end (S11)."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -15,8 +14,8 @@ from tests.world import World, failed
 
 
 @pytest.fixture
-async def own(world: World) -> AsyncIterator[OwnEvents]:
-    yield OwnEvents(world.database, EventReceiver(world.database, world.dispatcher))
+async def own(world: World) -> OwnEvents:
+    return OwnEvents(world.database, EventReceiver(world.database, world.dispatcher))
 
 
 async def follow(api: Caller, state: str, name: str = "follower", **fields: Any) -> str:

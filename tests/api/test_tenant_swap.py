@@ -72,6 +72,8 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/keys/{id}/rotate": [None, {"overlap": 0}],
     "PUT /v1/secrets/{name}": [{"value": "mine-alone"}],
     "POST /v1/webhooks/signing-secret/rotate": [None],
+    "POST /v1/events/try": [{"event": {"type": "{text}"}}],
+    "POST /v1/events/{id}/replay": [{"job_id": "{id}"}],
     "POST /v1/hooks": [{"name": "{text}", "type": "a.b", "signature": "github"}],
     "POST /v1/hooks/{id}/rotate": [None, {"overlap": 0}, {"secret": "a long secret"}],
     "POST /v1/users": [{"email": "{text}@example.com", "role": "viewer"}],

@@ -145,6 +145,23 @@ async def fill(tenant: Inhabitant) -> None:
     await tenant.create(schedule={"event": {"type": f"{canary}.type"}}, payload=None)
     sent = {"specversion": "1.0", "id": f"{canary}-1", "source": f"/{canary}", "type": f"{canary}.type", "data": canary}
     await tenant.send("POST", "/v1/events", 202, sent)
+    # A window of events, a step that waits for one, and one of ondot's own that is not matched yet.
+    rule = {"type": f"{canary}.late", "debounce": {"period": "1h"}, "cancel_on": [{"type": "x", "same": "data"}]}
+    await tenant.create(schedule={"event": rule}, payload=None)
+    await tenant.send("POST", "/v1/events", 202, sent | {"id": f"{canary}-2", "type": f"{canary}.late"})
+    await world.fetch(
+        "INSERT INTO ondot.event_wait VALUES ($1, $1, $2, $3, '{}')",
+        world.database.clock.new_id(),
+        tenant.tenant_no,
+        f"{canary}.wait",
+    )
+    await world.fetch(
+        "INSERT INTO ondot.own_event (at, job_id, tenant_no, type, reason) VALUES ($1, $2, $3, 'ondot.job.paused', $4)",
+        world.now,
+        world.database.clock.new_id(),
+        tenant.tenant_no,
+        canary,
+    )
     # A secret, and a job that uses it; the key of its signatures; the seals of its audit log.
     await tenant.send("PUT", f"/v1/secrets/{canary}-secret", 200, {"value": f"{canary}-value"})
     await tenant.create(key=f"{canary}-secretive", payload={"token": {"$secret": f"{canary}-secret"}}, **{"in": "1h"})

@@ -23,6 +23,11 @@ TABLES: Final = {
 }
 """Tables whose rows belong to no tenant, though each has a `tenant_no`."""
 
+FRAGMENTS: Final = {
+    "has_own_subscriptions": "whether any tenant has such jobs; those of the tenant are looked up after it",
+}
+"""Parts of statements that ask a question about the whole installation."""
+
 BLOCKS: Final = {
     # Master keys belong to the installation.
     "count_plain_credentials": "`ondot doctor` counts jobs of all tenants",
@@ -38,6 +43,11 @@ BLOCKS: Final = {
     "has_users": "whether the installation has any",
     "forget_sessions": "housekeeping",
     "forget_event_keys": "housekeeping",
+    "forget_windows": "housekeeping",
+    "forget_event_waits": "housekeeping",
+    "find_own_tenants": "housekeeping, which then looks at each tenant",
+    "insert_once_jobs": "new rows of the tenant; those that are refused may emit an event",
+    "reject_steps": "of a run that is locked; steps emit no event",
     "find_due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",
     "plan_fires": "the tenant comes from the timer",

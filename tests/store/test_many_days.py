@@ -42,6 +42,7 @@ from ondot.store import (
     objects,
     outcomes,
     overview,
+    own_events,
     pools,
     run_reads,
     run_views,
@@ -202,6 +203,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await run_views.list_run_executions(connection, DEFAULT_TENANT, run, world.now)
     await run_views.list_step_executions(connection, DEFAULT_TENANT, run, 0, world.now, PAGE)
     await run_views.list_early_attempts(connection, DEFAULT_TENANT, run, [letter], world.now)
+    await own_events.find_ended(connection, DEFAULT_TENANT, [letter])
     await remove_jobs(connection, [once_id])
 
 

@@ -77,7 +77,6 @@ class Housekeeper:
         self._to_seal = asyncio.Event()
         self._has_own_events = False
         self._own_events_due = asyncio.Event()
-        self._own_events = OwnEvents(database, EventReceiver(database, dispatcher))
         self._sealer = Sealer(self._patient, next(iter(seal_keys(database.settings)), None))
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
@@ -85,6 +84,7 @@ class Housekeeper:
         self._has_removal = asyncio.Event()
         self._removal = Removal(self._patient, objects)
         self._advancer = advancer or Advancer(database, dispatcher, objects)
+        self._own_events = OwnEvents(database, EventReceiver(database, dispatcher, self._advancer.request))
         self._recovered_at_once = AdaptiveBatch(AT_ONCE)
         self._lose_every_s = min(LOSE_EVERY_S, database.settings.heartbeat_s / LOOKS_A_TIMEOUT)
 

@@ -116,6 +116,15 @@ CREATE TABLE ondot.bulk (
 CREATE INDEX bulk_latest ON ondot.bulk USING btree (tenant_no, id);
 CREATE INDEX bulk_turn ON ondot.bulk USING btree (turn_at) WHERE (state = 'RUNNING'::text);
 
+CREATE TABLE ondot.cancel_key (
+    job_id uuid NOT NULL,
+    key uuid NOT NULL,
+    execution_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    CONSTRAINT cancel_key_pkey PRIMARY KEY (job_id, key, execution_id)
+);
+CREATE INDEX cancel_key_execution ON ondot.cancel_key USING btree (execution_id);
+
 CREATE TABLE ondot.checkpoint (
     execution_id uuid NOT NULL,
     tenant_no integer NOT NULL,
@@ -242,6 +251,30 @@ CREATE TABLE ondot.event_match (
 ) PARTITION BY RANGE (event_id);
 CREATE INDEX event_match_execution ON ONLY ondot.event_match USING btree (execution_id) WHERE (execution_id IS NOT NULL);
 CREATE INDEX event_match_held ON ONLY ondot.event_match USING btree (job_id, event_id) WHERE (outcome = 'held'::text);
+
+CREATE TABLE ondot.event_wait (
+    execution_id uuid NOT NULL,
+    run_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    type text NOT NULL,
+    rule json NOT NULL,
+    CONSTRAINT event_wait_pkey PRIMARY KEY (execution_id)
+);
+CREATE INDEX event_wait_type ON ondot.event_wait USING btree (tenant_no, type);
+
+CREATE TABLE ondot.event_window (
+    execution_id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    key uuid NOT NULL,
+    opened_at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    events integer NOT NULL,
+    bytes integer NOT NULL,
+    is_open boolean NOT NULL,
+    marks jsonb,
+    CONSTRAINT event_window_pkey PRIMARY KEY (execution_id)
+) WITH (fillfactor=50);
+CREATE UNIQUE INDEX event_window_open ON ondot.event_window USING btree (job_id, key) WHERE is_open;
 
 CREATE TABLE ondot.execution (
     id uuid NOT NULL,
@@ -620,6 +653,18 @@ CREATE TABLE ondot.owed (
 CREATE INDEX owed_job ON ondot.owed USING btree (job_id);
 CREATE INDEX owed_turn ON ondot.owed USING btree (partition_no, turn_at);
 
+CREATE TABLE ondot.own_event (
+    no bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    at timestamp with time zone NOT NULL,
+    job_id uuid NOT NULL,
+    execution_id uuid,
+    tenant_no integer NOT NULL,
+    type text NOT NULL,
+    reason text,
+    CONSTRAINT own_event_pkey PRIMARY KEY (no)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+CREATE INDEX own_event_tenant ON ondot.own_event USING btree (tenant_no, no);
+
 CREATE TABLE ondot.partition (
     partition_no smallint NOT NULL,
     tenant_no integer NOT NULL DEFAULT 0,
@@ -900,6 +945,7 @@ CREATE TABLE ondot.subscription (
     type text NOT NULL,
     CONSTRAINT subscription_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=70);
+CREATE INDEX subscription_own ON ondot.subscription USING btree (tenant_no, type) WHERE (type ~~ 'ondot.%'::text);
 CREATE INDEX subscription_tenant ON ondot.subscription USING btree (tenant_no, id) INCLUDE (generation);
 CREATE INDEX subscription_type ON ondot.subscription USING btree (tenant_no, type) WHERE (NOT is_indexed);
 

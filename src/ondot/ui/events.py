@@ -1,7 +1,7 @@
 """`/events` and `/events/{id}`: what was sent, what each event started, and a filter tried on them (S11, O5).
 
-Values of the query that cannot be parsed are ignored, and pages have the same cursor as the API's list; only a filter to
-be tried is checked, and its faults are shown.
+Values of the query that cannot be parsed are ignored, and pages have the same cursor as the API's list; only a filter
+to be tried is checked, and its faults are shown.
 """
 
 from collections.abc import Mapping

@@ -72,7 +72,7 @@ DELETE FROM ondot.hook WHERE id = $2::uuid AND tenant_no = $1::integer RETURNING
 -- At most once a minute, over all processes.
 -- $1 tenant_no, $2 id
 UPDATE ondot.hook SET last_used_at = ondot.clock()
-WHERE id = (SELECT id FROM ondot.hook
-            WHERE id = $2::uuid AND tenant_no = $1::integer
+WHERE tenant_no = $1::integer AND id = (SELECT id FROM ondot.hook
+            WHERE id = $2::uuid AND tenant_no = $1
               AND (last_used_at IS NULL OR last_used_at <= ondot.clock() - interval '1 minute')
             FOR UPDATE SKIP LOCKED);

@@ -24,8 +24,8 @@ SELECT tenant_no FROM tenants WHERE tenant_no IS NOT NULL LIMIT $1::integer;
 -- locks: own events, SKIP LOCKED        index: own_event_tenant
 -- In their order. The transaction that removes them starts what they match.
 -- $1 tenant_no, $2 limit
-DELETE FROM ondot.own_event WHERE no = ANY (ARRAY(
-    SELECT no FROM ondot.own_event WHERE tenant_no = $1::integer ORDER BY no LIMIT $2::integer FOR UPDATE SKIP LOCKED
+DELETE FROM ondot.own_event WHERE tenant_no = $1::integer AND no = ANY (ARRAY(
+    SELECT no FROM ondot.own_event WHERE tenant_no = $1 ORDER BY no LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ))
 RETURNING no, at, type, job_id, execution_id, reason;
 

@@ -85,7 +85,6 @@ recorded AS (
     ORDER BY e.id
 )
 
-
 -- fragment: never_made
 -- transition: refuse. The columns of `ended` for a fire that ends before it has an execution.
 NULL::uuid AS worker_id, NULL::timestamptz AS started_at, 0 AS attempt_no, 0 AS failures, 0 AS losses, 0 AS failed,
