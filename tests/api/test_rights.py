@@ -50,6 +50,7 @@ NEEDED: Final[dict[str, Right]] = {
     "POST /v1/runs/{id}/steps/{name}/approve": RUN,
     "POST /v1/runs/{id}/steps/{name}/reject": RUN,
     "POST /v1/runs/{id}/steps/{name}/link": RUN,
+    "GET /v1/runs/{id}/steps/{name}/explain": READ,
     "GET /v1/skipped-fires": READ,
     "POST /v1/schedules/preview": READ,
     "GET /v1/executions": READ,

@@ -1,7 +1,9 @@
 """`ondot workflow`: create, list and get. Its runs are `ondot run`; pause, delete and the rest are as of any job."""
 
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
+from uuid import UUID
 
 import typer
 
@@ -9,7 +11,7 @@ from ondot.cli.body import body_of_file, reject_surrogates
 from ondot.cli.calling import ask
 from ondot.cli.execution import end_with
 from ondot.cli.options import JobId, Limit, Output, Wait
-from ondot.cli.output import Format, show, show_document, show_line
+from ondot.cli.output import Format, instant_of, show, show_document, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.cli.waiting import first_execution, until_ended
 
@@ -84,6 +86,26 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
         show_line("")
         show(execution_table(job["latest_executions"], datetime.now(UTC)))
     return None
+
+
+@app.command()
+def explain(
+    run_id: Annotated[UUID, typer.Argument(help="The id of the run.", show_default=False)],
+    step: Annotated[str | None, typer.Argument(help="The name of a step.", show_default=False)] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Explain why a run, or a step of it, does not go on: what it waits for, and what to do."""
+
+    def question(client: "Client") -> Awaitable[Json]:
+        return client.explain_execution(run_id) if step is None else client.explain_step(run_id, step)
+
+    explanation = ask(question)
+    if output is not Format.TABLE:
+        return show_document(explanation, output)
+    from ondot.cli.explain_views import explanation_card
+
+    now = instant_of(explanation["now"]) or datetime.now(UTC)
+    return show(explanation_card("run", explanation, now))
 
 
 def _show_workflow(job: Json) -> None:

@@ -12,6 +12,7 @@ from functools import partial
 
 import msgspec
 
+from ondot.flow.explain_runs import explain_one_step, explain_started_run, find_run
 from ondot.flow.plan import compute_schedule
 from ondot.flow.work import Work
 from ondot.model.errors import NotFound
@@ -139,7 +140,26 @@ async def _explain_executions(
     facts = await read_executions(
         work.connection, work.tenant_no, found, specs, heartbeat_s=heartbeat_s, names_others=names_others
     )
-    return [explained(await _add_parents(work, entry)) for entry in facts]
+    return [await _explain_run(work, entry) or explained(await _add_parents(work, entry)) for entry in facts]
+
+
+async def _explain_run(work: Work, facts: ExecutionFacts) -> Explanation | None:
+    """Of a run of a workflow that has started; None for any other execution."""
+    if facts.state not in {State.RUNNING, State.BLOCKED} or facts.worker_id is not None:
+        return None
+    reader = await find_run(
+        work.database, work.connection, work.tenant_no, facts.id, partial(_explain_executions, work)
+    )
+    return None if reader is None else await explain_started_run(reader)
+
+
+async def explain_step(database: Database, tenant_no: TenantNo, run_id: ExecutionId, name: str) -> Explanation:
+    async with database.connection() as connection:
+        work = Work(connection, database, tenant_no)
+        reader = await find_run(database, connection, tenant_no, run_id, partial(_explain_executions, work))
+        if reader is None:
+            raise NotFound(f"There is no run {run_id}.")
+        return await explain_one_step(reader, name)
 
 
 async def _add_parents(work: Work, facts: ExecutionFacts) -> ExecutionFacts:

@@ -63,6 +63,19 @@ Code = Literal[
     "catching_up",
     "costly_schedule",
     "waiting_for_event",
+    "run_running",
+    "run_paused",
+    "run_ending",
+    "step_failed",
+    "step_running",
+    "waits_to_start",
+    "waits_for_steps",
+    "waits_for_items",
+    "waits_for_time",
+    "waits_for_event",
+    "waits_for_approval",
+    "waits_for_run",
+    "waits_for_end",
 ]
 
 

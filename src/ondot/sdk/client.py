@@ -127,6 +127,10 @@ class Client(Requests):
 
     # Runs of workflows.
 
+    async def explain_step(self, id_: Id, step: str) -> Json:
+        """Why a step of a run does not run. The run itself: `explain_execution`."""
+        return await self._call("GET", f"/v1/runs/{_segment(id_)}/steps/{_segment(step)}/explain")
+
     async def list_runs(self, job_id: Id | None = None, **filters: Any) -> Json:
         path = "/v1/runs" if job_id is None else f"/v1/workflows/{_segment(job_id)}/runs"
         return await self._call("GET", path, query=filters)

@@ -4,20 +4,23 @@ Each reason has the fields of `ReasonOut`, and also the facts of its code (docs/
 """
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
-from fastapi import APIRouter, Depends
+from fastapi import APIRouter, Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 
 from ondot.api.dependencies import CallerDep, RequestServices, needs
-from ondot.api.parameters import ExecutionPath, Instant, JobPath, check_instant, only_known_parameters
+from ondot.api.parameters import ExecutionPath, Instant, JobPath, check_instant, id_in_path, only_known_parameters
 from ondot.api.responses import SkippedRange
-from ondot.flow.explain import explain_execution, explain_job
+from ondot.flow.explain import explain_execution, explain_job, explain_step
 from ondot.model.access import Right
 from ondot.model.explain_facts import Code, Explanation
 from ondot.model.explain_fire import FireCode, FireExplanation
 from ondot.model.ids import ExecutionId, JobId
+
+RunId = Annotated[UUID, Depends(id_in_path("run"))]
+StepName = Annotated[str, Path(alias="name", max_length=200, description="The name of the step.")]
 
 router = APIRouter(dependencies=[Depends(only_known_parameters)])
 
@@ -71,6 +74,21 @@ async def explain_one_execution(services: RequestServices, caller: CallerDep, id
     explanation = await explain_execution(
         services.database, caller.tenant_no, ExecutionId(id_), names_others=caller.is_owner
     )
+    return ExplanationOut(**_explanation_fields(explanation))
+
+
+@router.get(
+    "/runs/{id}/steps/{name}/explain",
+    dependencies=[needs(Right.JOBS_READ)],
+    tags=["runs"],
+    response_model=ExplanationOut,
+)
+async def explain_step_of_run(
+    services: RequestServices, caller: CallerDep, id_: RunId, name: StepName
+) -> ExplanationOut:
+    """Why this step of a run does not run: the steps that it waits for, or that failed above it. The run itself:
+    `GET /v1/executions/{id}/explain`."""
+    explanation = await explain_step(services.database, caller.tenant_no, ExecutionId(id_), name)
     return ExplanationOut(**_explanation_fields(explanation))
 
 
