@@ -291,6 +291,7 @@ class Incarnation:
         try:
             async with asyncio.timeout(WRITE_AT_STOP_S):
                 await self._completer.drained()
+                await self._advancer.drained()
         except TimeoutError:
             log.warning("outcomes.unwritten", then="the executions are recovered when this worker is declared lost")
 

@@ -4,6 +4,7 @@ The statement that ends an execution inserts one if a run, or a job that depends
 row of the run. The transaction that has the run locked takes them.
 """
 
+from collections import defaultdict
 from collections.abc import Sequence
 from uuid import UUID
 
@@ -14,10 +15,15 @@ from ondot.store.queries import load_queries
 _SQL = load_queries("arrivals")
 
 
-async def take_arrivals(connection: Connection, run_id: UUID, limit: int) -> tuple[list[Arrival], list[float]]:
-    """The arrivals, and how long each has waited, in seconds."""
-    rows = await connection.fetch(_SQL["take_arrivals"].text, run_id, limit)
-    return [Arrival(*row[:4]) for row in rows], [row["waited_s"] for row in rows]
+async def take_arrivals(
+    connection: Connection, run_ids: Sequence[UUID], limit: int
+) -> tuple[dict[UUID, list[Arrival]], list[float]]:
+    """The arrivals of each run, up to a limit, and how long each has waited, in seconds."""
+    rows = await connection.fetch(_SQL["take_arrivals"].text, run_ids, limit)
+    taken: dict[UUID, list[Arrival]] = defaultdict(list)
+    for row in rows:
+        taken[row["run_id"]].append(Arrival(*row[1:5]))
+    return taken, [row["waited_s"] for row in rows]
 
 
 async def count_arrivals(connection: Connection, ceiling: int) -> tuple[int, float]:
@@ -27,8 +33,9 @@ async def count_arrivals(connection: Connection, ceiling: int) -> tuple[int, flo
     return row["count"], max(row["oldest_s"], 0.0)
 
 
-async def has_arrivals(connection: Connection, run_id: UUID) -> bool:
-    return bool(await connection.fetchval(_SQL["has_arrivals"].text, run_id))
+async def find_with_arrivals(connection: Connection, run_ids: Sequence[UUID]) -> list[UUID]:
+    """Those of these runs that have arrivals."""
+    return [row["id"] for row in await connection.fetch(_SQL["find_with_arrivals"].text, run_ids)]
 
 
 async def find_old_arrivals(connection: Connection, older_than_s: float, limit: int) -> Sequence[UUID]:

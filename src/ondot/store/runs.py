@@ -77,9 +77,15 @@ class EndedRun:
     pool_no: PoolNo | None
 
 
+async def take_runs(connection: Connection, ids: Sequence[UUID]) -> list[RunRow]:
+    """Lock runs, except those that another transaction has locked."""
+    rows = await connection.fetch(_SQL["take_runs"].text, ids)
+    return [run for row in rows if (run := _run_row(row)) is not None]
+
+
 async def take_run(connection: Connection, id_: ExecutionId) -> RunRow | None:
     """Lock a run; None: there is none, or another transaction has it locked."""
-    return _run_row(await connection.fetchrow(_SQL["take_run"].text, id_))
+    return next(iter(await take_runs(connection, [id_])), None)
 
 
 async def lock_run(connection: Connection, id_: ExecutionId, tenant_no: TenantNo | None = None) -> RunRow | None:
@@ -122,25 +128,30 @@ async def insert_run(connection: Connection, begun: Begun) -> RunRow:
 
 
 async def change_run(connection: Connection, run: RunRow) -> None:
+    await change_runs(connection, [run])
+
+
+async def change_runs(connection: Connection, runs: Sequence[RunRow]) -> None:
+    """Write runs as a pass left them."""
     await connection.execute(
-        _SQL["change_run"].text,
-        run.id,
-        run.state,
-        run.verdict,
-        run.reason,
-        run.look_at,
-        run.waiting,
-        run.active,
-        run.succeeded,
-        run.failed,
-        run.skipped,
-        run.blocked,
-        run.superseded,
-        run.is_counted,
-        run.blocked_at,
-        run.started_at,
-        run.state in ENDED_RUNS,
-        run.is_paused,
+        _SQL["change_runs"].text,
+        [run.id for run in runs],
+        [run.state for run in runs],
+        [run.verdict for run in runs],
+        [run.reason for run in runs],
+        [run.look_at for run in runs],
+        [run.waiting for run in runs],
+        [run.active for run in runs],
+        [run.succeeded for run in runs],
+        [run.failed for run in runs],
+        [run.skipped for run in runs],
+        [run.blocked for run in runs],
+        [run.superseded for run in runs],
+        [run.is_counted for run in runs],
+        [run.blocked_at for run in runs],
+        [run.started_at for run in runs],
+        [run.state in ENDED_RUNS for run in runs],
+        [run.is_paused for run in runs],
     )
 
 

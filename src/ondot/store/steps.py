@@ -3,9 +3,11 @@
 Every function is called by the transaction that has the run's row locked, except `find_results`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
@@ -60,8 +62,17 @@ async def insert_steps(connection: Connection, run: RunRow, count: int) -> None:
     await connection.execute(_SQL["insert_steps"].text, run.id, run.tenant_no, count)
 
 
-async def find_steps(connection: Connection, run_id: ExecutionId, step_nos: Iterable[int]) -> list[StepRow]:
-    return [_step_row(row) for row in await connection.fetch(_SQL["find_steps"].text, run_id, list(step_nos))]
+async def find_steps(
+    connection: Connection, wanted: Sequence[tuple[ExecutionId, int]]
+) -> dict[ExecutionId, list[StepRow]]:
+    """These steps, (run, number), by run."""
+    rows = await connection.fetch(
+        _SQL["find_steps"].text, [run_id for run_id, _ in wanted], [step_no for _, step_no in wanted]
+    )
+    found: dict[ExecutionId, list[StepRow]] = defaultdict(list)
+    for row in rows:
+        found[row["run_id"]].append(_step_row(row[1:]))
+    return found
 
 
 async def find_all_steps(connection: Connection, run_id: ExecutionId) -> list[StepRow]:
@@ -72,20 +83,25 @@ async def change_steps(
     connection: Connection, run_id: ExecutionId, rows: Sequence[StepRow], released: frozenset[int] | set[int]
 ) -> None:
     """Write steps as a pass left them. `released`: those that got a new generation in it."""
-    if not rows:
+    await change_steps_of_runs(connection, [(run_id, row, row.step_no in released) for row in rows])
+
+
+async def change_steps_of_runs(connection: Connection, changed: Sequence[tuple[ExecutionId, StepRow, bool]]) -> None:
+    """The same for several runs: (run, step, whether it got a new generation)."""
+    if not changed:
         return
     await connection.execute(
         _SQL["change_steps"].text,
-        run_id,
-        [row.step_no for row in rows],
-        [row.state for row in rows],
-        [row.reason for row in rows],
-        [row.execution_id for row in rows],
-        [row.parents_succeeded for row in rows],
-        [row.parents_failed for row in rows],
-        [row.parents_skipped for row in rows],
-        [row.step_no in released for row in rows],
-        [row.state in ENDED for row in rows],
+        [run_id for run_id, _, _ in changed],
+        [row.step_no for _, row, _ in changed],
+        [row.state for _, row, _ in changed],
+        [row.reason for _, row, _ in changed],
+        [row.execution_id for _, row, _ in changed],
+        [row.parents_succeeded for _, row, _ in changed],
+        [row.parents_failed for _, row, _ in changed],
+        [row.parents_skipped for _, row, _ in changed],
+        [is_released for _, _, is_released in changed],
+        [row.state in ENDED for _, row, _ in changed],
     )
 
 
@@ -93,19 +109,28 @@ async def release_steps(
     connection: Connection, run: RunRow, executions: Sequence[NewExecution]
 ) -> dict[PoolNo, datetime]:
     """Make the executions of steps; returns the pools to wake, and when."""
+    return await release_steps_of_runs(connection, [(run, new) for new in executions])
+
+
+async def release_steps_of_runs(
+    connection: Connection, executions: Sequence[tuple[RunRow, NewExecution]]
+) -> dict[PoolNo, datetime]:
+    """The same for several runs."""
+    if not executions:
+        return {}
     rows = await connection.fetch(
         _SQL["release_steps"].text,
-        run.id,
-        run.tenant_no,
-        run.job_version,
-        run.fire_at,
-        [new.id for new in executions],
-        [new.step_no for new in executions],
-        [new.item_no for new in executions],
-        [new.pool_no for new in executions],
-        [new.priority_class for new in executions],
-        [new.stages for new in executions],
-        [new.payload for new in executions],
+        [run.id for run, _ in executions],
+        [run.tenant_no for run, _ in executions],
+        [run.job_version for run, _ in executions],
+        [run.fire_at for run, _ in executions],
+        [new.id for _, new in executions],
+        [new.step_no for _, new in executions],
+        [new.item_no for _, new in executions],
+        [new.pool_no for _, new in executions],
+        [new.priority_class for _, new in executions],
+        [new.stages for _, new in executions],
+        [new.payload for _, new in executions],
     )
     return dict(map(tuple, rows))
 
@@ -187,7 +212,7 @@ async def find_step_nos(
     return {row["id"]: (row["job_id"], row["step_no"], row["item_no"]) for row in rows}
 
 
-def _step_row(row: Record) -> StepRow:
+def _step_row(row: Record | tuple[Any, ...]) -> StepRow:
     step = StepRow(*row)
     step.state = StepState(step.state)
     return step

@@ -85,6 +85,7 @@ async def stop_steps(work: RunPass, reason: str) -> None:
 
 async def cancel_executions(work: RunPass, reason: str) -> None:
     run, connection = work.run, work.connection
+    await work.make_executions()
     live = [id_ for id_, _ in await find_executions_of_run(connection, run.id)]
     if live:
         ended = set(await end_queued(connection, run.tenant_no, dict.fromkeys(live, reason), CANCEL))

@@ -7,7 +7,6 @@ workflow start in modules of their own.
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
 
 import msgspec
 
@@ -15,7 +14,7 @@ from ondot.flow.workflows.children import start_child
 from ondot.flow.workflows.fail import Rejection, fail_steps
 from ondot.flow.workflows.maps import start_map
 from ondot.flow.workflows.results import Value, check_size, find_wanted, merge_wanted, read_payload, read_values
-from ondot.flow.workflows.run_pass import RunPass
+from ondot.flow.workflows.run_pass import BATCH, RunPass
 from ondot.flow.workflows.waits import start_wait
 from ondot.model.ids import ExecutionId
 from ondot.model.patterns import Pattern, compile_pattern
@@ -23,10 +22,7 @@ from ondot.model.workflow.spec import Approve, StepSpec, SubWorkflow, Wait
 from ondot.model.workflow.step_spec import step_job_spec
 from ondot.model.workflow.values import Unresolved, find_steps_named, may_refer, resolve
 from ondot.store.repairs import find_step_payloads
-from ondot.store.steps import NewExecution, release_steps
-
-BATCH: Final = 1_000
-"""Executions made by one statement."""
+from ondot.store.steps import NewExecution
 
 
 async def judge_conditions(work: RunPass, step_nos: Sequence[int]) -> None:
@@ -74,12 +70,11 @@ async def _release_child(work: RunPass, no: int, target: SubWorkflow) -> None:
 
 
 async def _release(work: RunPass, step_nos: Sequence[int]) -> None:
-    run = work.run
     specs = {no: step_job_spec(work.spec, no) for no in step_nos}
     pools = await work.database.pools.register(work.connection, {spec.pool for spec in specs.values()})
     values = await read_values(work, merge_wanted(work.graph.steps[no].payload for no in step_nos))
     given = await _read_given_payloads(work, step_nos)
-    new, rejected = [], []
+    rejected = []
     for no, id_ in zip(step_nos, work.database.clock.new_ids(len(step_nos)), strict=True):
         spec = specs[no]
         try:
@@ -89,7 +84,7 @@ async def _release(work: RunPass, step_nos: Sequence[int]) -> None:
             continue
         work.progress.rows[no].execution_id = id_
         work.released.add(no)
-        new.append(
+        work.new.append(
             NewExecution(
                 ExecutionId(id_),
                 no,
@@ -99,9 +94,8 @@ async def _release(work: RunPass, step_nos: Sequence[int]) -> None:
                 payload,
             )
         )
-    if new:
-        for pool_no, ready_at in (await release_steps(work.connection, run, new)).items():
-            work.effects.wake(pool_no, ready_at)
+    if len(work.new) >= BATCH:
+        await work.make_executions()
     if rejected:
         await fail_steps(work, rejected)
 

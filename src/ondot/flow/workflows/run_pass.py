@@ -4,9 +4,10 @@ A pass reads the rows that it needs, changes them in memory, and writes each onc
 are sent after the commit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 from uuid import UUID
 
 from ondot.flow.dispatch import Dispatcher
@@ -15,13 +16,16 @@ from ondot.model.gates import Limits, encode_stages
 from ondot.model.ids import ExecutionId, PoolNo
 from ondot.model.job import JobSpec
 from ondot.model.workflow.graph import Graph, compile_graph
-from ondot.model.workflow.progress import Progress
+from ondot.model.workflow.progress import Progress, StepRow
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.states import RunState, StepState
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.runs import RunRow, change_run
-from ondot.store.steps import change_steps, find_steps
+from ondot.store.runs import RunRow, change_runs
+from ondot.store.steps import NewExecution, change_steps_of_runs, find_steps, release_steps_of_runs
+
+BATCH: Final = 1_000
+"""Executions made by one statement."""
 
 
 @dataclass(slots=True)
@@ -54,6 +58,8 @@ class RunPass:
     effects: Effects = field(default_factory=Effects)
     released: set[int] = field(default_factory=set)
     """Steps that got a new generation in this pass."""
+    new: list[NewExecution] = field(default_factory=list)
+    """Executions of steps that are to be made: those of all runs that a transaction advances in one statement."""
     payload: object | None = None
     """The payload of the run, decoded, once it was needed."""
 
@@ -78,7 +84,8 @@ class RunPass:
     async def load(self, step_nos: set[int]) -> None:
         """Read rows that the pass does not have yet."""
         if missing := step_nos - self.progress.rows.keys():
-            self.progress.load(await find_steps(self.connection, self.run.id, missing))
+            found = await find_steps(self.connection, [(self.run.id, no) for no in missing])
+            self.progress.load(found.get(self.run.id, ()))
         if lacking := step_nos - self.progress.rows.keys():
             raise LookupError(f"The run {self.run.id} has no steps {sorted(lacking)[:10]}.")
 
@@ -92,13 +99,36 @@ class RunPass:
         run.skipped += counts.pop(StepState.SKIPPED, 0)
         run.blocked += counts.pop(StepState.BLOCKED, 0)
 
+    async def make_executions(self) -> None:
+        """Make those of steps that were released, before anything looks for them."""
+        await _make_executions(self.connection, [self])
+
     async def write(self) -> None:
-        """Write what has changed: the steps, then the run."""
-        self.count()
-        self.run.superseded += self.progress.superseded
-        self.progress.superseded = 0
-        await change_steps(self.connection, self.run.id, self.progress.list_changed(), self.released)
-        await change_run(self.connection, self.run)
+        """Write what has changed."""
+        await write_passes(self.connection, [self])
+
+
+async def write_passes(connection: Connection, passes: Sequence[RunPass]) -> None:
+    """Write what has changed in several runs: new executions, steps, runs, each by one statement."""
+    await _make_executions(connection, passes)
+    changed: list[tuple[ExecutionId, StepRow, bool]] = []
+    for work in passes:
+        work.count()
+        work.run.superseded += work.progress.superseded
+        work.progress.superseded = 0
+        changed += [(work.run.id, row, row.step_no in work.released) for row in work.progress.list_changed()]
+    await change_steps_of_runs(connection, changed)
+    await change_runs(connection, [work.run for work in passes])
+
+
+async def _make_executions(connection: Connection, passes: Sequence[RunPass]) -> None:
+    new = [(work.run, execution) for work in passes for execution in work.new]
+    for first in range(0, len(new), BATCH):
+        woken = await release_steps_of_runs(connection, new[first : first + BATCH])
+        for pool_no, ready_at in woken.items():
+            passes[0].effects.wake(pool_no, ready_at)
+    for work in passes:
+        work.new.clear()
 
 
 async def open_pass(

@@ -1,15 +1,19 @@
 -- name: take_arrivals :many
--- locks: arrivals of a run that is locked already        index: arrival_pkey
--- $1 run_id, $2 limit
+-- locks: arrivals of runs that are locked already        index: arrival_pkey
+-- $1 run_ids, $2 limit of each
 DELETE FROM ondot.arrival WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM ondot.arrival WHERE run_id = $1::uuid LIMIT $2::integer
+    SELECT a.row_at FROM unnest($1::uuid[]) AS r(id) CROSS JOIN LATERAL (
+        SELECT ctid AS row_at FROM ondot.arrival WHERE run_id = r.id LIMIT $2::integer
+    ) a
 ))
-RETURNING step_no, item_no, execution_id, state, date_part('epoch', ondot.clock() - at) AS waited_s;
+RETURNING run_id, step_no, item_no, execution_id, state, date_part('epoch', ondot.clock() - at) AS waited_s;
 
--- name: has_arrivals :one
+-- name: find_with_arrivals :many
 -- index: arrival_pkey
--- $1 run_id
-SELECT EXISTS (SELECT FROM ondot.arrival WHERE run_id = $1::uuid) AS found;
+-- Which of these runs have arrivals.
+-- $1 run_ids
+SELECT r.id FROM unnest($1::uuid[]) AS r(id)
+CROSS JOIN LATERAL (SELECT FROM ondot.arrival WHERE run_id = r.id LIMIT 1) a;
 
 -- name: find_old_arrivals :many
 -- index: arrival_at

@@ -6,11 +6,11 @@ id, job_id, tenant_no, job_version, state, fire_at, class, own_payload, is_pause
 blocked_at, look_at, waiting, active, succeeded, failed, skipped, blocked, superseded, parent_run_id, parent_step_no,
 parent_item_no, depth, ondot.clock() AS now
 
--- name: take_run :one
+-- name: take_runs :many
 -- locks: the run, SKIP LOCKED        index: run_pkey
 -- The transaction that has the row locked looks again after its commit: see flow.workflows.advance.
--- $1 id
-SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid FOR UPDATE SKIP LOCKED;
+-- $1 ids
+SELECT {{run_columns}} FROM ondot.run WHERE id = ANY ($1::uuid[]) ORDER BY job_id, id FOR UPDATE SKIP LOCKED;
 
 -- name: lock_run :one
 -- locks: the run        index: run_pkey
@@ -52,16 +52,21 @@ INSERT INTO ondot.run (id, job_id, tenant_no, job_version, fire_at, class, own_p
 VALUES ($1::uuid, $2::uuid, $3::integer, $4::integer, $5::timestamptz, $6::smallint, $7::boolean, 'PENDING')
 RETURNING {{run_columns}};
 
--- name: change_run :none
--- locks: the run is locked already        index: run_pkey
--- $1 id, $2 state, $3 verdict, $4 reason, $5 look_at, $6 waiting, $7 active, $8 succeeded, $9 failed, $10 skipped,
--- $11 blocked, $12 superseded, $13 is_counted, $14 blocked_at, $15 started_at, $16 whether it has ended, $17 is_paused
-UPDATE ondot.run
-SET state = $2::text, verdict = $3::text, reason = $4::text, look_at = $5::timestamptz, waiting = $6::integer,
-    active = $7::integer, succeeded = $8::integer, failed = $9::integer, skipped = $10::integer, blocked = $11::integer,
-    superseded = $12::integer, is_counted = $13::boolean, blocked_at = $14::timestamptz, started_at = $15::timestamptz,
-    ended_at = CASE WHEN $16::boolean THEN ondot.clock() END, is_paused = $17::boolean
-WHERE id = $1::uuid;
+-- name: change_runs :none
+-- locks: the runs are locked already        index: run_pkey
+-- $1 ids, $2 states, $3 verdicts, $4 reasons, $5 look_ats, $6 waiting, $7 active, $8 succeeded, $9 failed, $10 skipped,
+-- $11 blocked, $12 superseded, $13 is_counted, $14 blocked_ats, $15 started_ats, $16 whether it has ended, $17 is_paused
+UPDATE ondot.run r
+SET state = c.state, verdict = c.verdict, reason = c.reason, look_at = c.look_at, waiting = c.waiting, active = c.active,
+    succeeded = c.succeeded, failed = c.failed, skipped = c.skipped, blocked = c.blocked, superseded = c.superseded,
+    is_counted = c.is_counted, blocked_at = c.blocked_at, started_at = c.started_at,
+    ended_at = CASE WHEN c.has_ended THEN ondot.clock() END, is_paused = c.is_paused
+FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::integer[], $7::integer[],
+            $8::integer[], $9::integer[], $10::integer[], $11::integer[], $12::integer[], $13::boolean[],
+            $14::timestamptz[], $15::timestamptz[], $16::boolean[], $17::boolean[])
+     AS c(id, state, verdict, reason, look_at, waiting, active, succeeded, failed, skipped, blocked, superseded,
+          is_counted, blocked_at, started_at, has_ended, is_paused)
+WHERE r.ctid = (SELECT x.ctid FROM ondot.run x WHERE x.id = c.id);
 
 -- name: hold_run :one
 -- transition: hold        locks: the execution, then gates by the trigger on gated        index: execution_pkey, gated_pkey
