@@ -20,6 +20,7 @@ from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import JobSpec, JobState
 from ondot.model.retry import Retry
 from ondot.store.audit import By
+from tests.flow.test_workflow_races import step_worker
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
 
@@ -290,6 +291,59 @@ async def test_a_parent_that_completes_while_its_child_is_created_is_never_misse
         [own] = await worker.lease()
         assert own.leased.job_id == child_id
         await worker.complete(own)
+    assert await is_clean(world)
+
+
+@proves("W1")
+async def test_a_parent_that_another_process_completes_at_this_moment_is_never_missed(world: World) -> None:
+    own = await world.worker()
+    async with step_worker(world) as other:
+        for no in range(200):
+            parent = await world.submit(job("a"))
+            assert await other.ask("lease 1") == "1"
+
+            async def create(parent_id: JobId = parent.id, pauses: int = no % 40) -> JobId:
+                for _ in range(pauses):
+                    await asyncio.sleep(0)
+                return (await world.submit(after(parent_id))).id
+
+            child_id, answer = await asyncio.gather(create(), other.ask("finish"))
+            assert answer == "finish"
+            [assignment] = await own.lease()
+            assert assignment.leased.job_id == child_id, no
+            await own.complete(assignment)
+    assert await is_clean(world)
+
+
+@proves("W1", "E11")
+async def test_a_process_killed_after_it_completed_a_parent_strands_no_child(world: World) -> None:
+    parent = await world.submit(job("a"))
+    child = await world.submit(after(parent))
+    async with step_worker(world) as doomed:
+        assert await doomed.ask("lease 1") == "1"
+        assert await doomed.ask("complete") == "complete"
+        await doomed.kill()
+    assert await state(world, child.id) is State.BLOCKED
+    await world.advance(2)
+    await settle_due_pass(world.database, world.dispatcher)
+    assert await state(world, child.id) is State.PENDING
+    assert await is_clean(world)
+
+
+@proves("W1")
+async def test_a_thousand_children_of_one_parent_and_a_child_of_hundreds_of_parents_run_once_each(world: World) -> None:
+    worker = await world.worker()
+    top = await world.submit(job("top", key="top"))
+    middle = [job("middle", key=f"m{no}", depends_on=(str(top.id),)) for no in range(1_001)]
+    bottom = after(*(f"m{no}" for no in range(300)), key="bottom")
+    created = await world.submit_all([*middle, bottom])
+    await worker.run_one()
+    assert await arrive(world) == 1_001
+    while assignments := await worker.lease(500):
+        await worker.complete_all(assignments)
+        await arrive(world)
+    assert set(await world.states()) == {State.SUCCEEDED}
+    assert len(await world.executions(created[-1].id)) == 1
     assert await is_clean(world)
 
 

@@ -64,6 +64,8 @@ BLOCKS: Final = {
     "flag_parents": "parents, which are of the tenant of the jobs that depend on them",
     "take_arrivals_of_parents": "as flag_parents",
     "lock_dependents": "as flag_parents",
+    "add_arrived": "as flag_parents",
+    "set_stuck": "of children that the caller has locked",
     "look_at_parents": "the tenant comes from the dependency",
     "set_dependencies": "of children that the caller has locked",
     "find_free": "of children that the caller has locked",

@@ -10,7 +10,7 @@ from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, first_id_at, instant_of
 from ondot.model.job import JobSpec, JobState
 from ondot.model.workflow.dependencies import Parent, ParentFacts, Parents, ParentState
-from ondot.store.connection import Connection
+from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("dependencies")
@@ -31,8 +31,11 @@ class NewDependent:
 
 @dataclass(frozen=True, slots=True)
 class Dependent:
+    """`is_stuck`: one of its parents has ended without success."""
+
     child_id: JobId
     execution_id: ExecutionId
+    is_stuck: bool
 
 
 async def insert_blocked(connection: Connection, tenant_no: TenantNo, jobs: Sequence[NewDependent]) -> None:
@@ -67,6 +70,11 @@ async def flag_parents(connection: Connection, parents: Sequence[JobId]) -> None
     await connection.execute(_SQL["flag_parents"].text, parents)
 
 
+async def add_arrived(connection: Connection, parents: Sequence[JobId], limit: int) -> list[JobId]:
+    """These jobs, and others that the same jobs wait for and whose ends have arrived."""
+    return [JobId(row["parent_id"]) for row in await connection.fetch(_SQL["add_arrived"].text, parents, limit)]
+
+
 async def take_arrivals(connection: Connection, parents: Sequence[JobId]) -> None:
     await connection.execute(_SQL["take_arrivals_of_parents"].text, parents)
 
@@ -76,13 +84,17 @@ async def lock_dependents(
 ) -> list[Dependent]:
     """The next jobs that wait for these, locked."""
     rows = await connection.fetch(_SQL["lock_dependents"].text, parents, after, limit)
-    return [Dependent(JobId(row["child_id"]), ExecutionId(row["execution_id"])) for row in rows]
+    return [_dependent(row) for row in rows]
 
 
 async def lock_dependent(connection: Connection, tenant_no: TenantNo, child_id: JobId) -> Dependent | None:
     """A job if it still waits, locked."""
     row = await connection.fetchrow(_SQL["lock_dependent"].text, tenant_no, child_id)
-    return Dependent(child_id, ExecutionId(row["execution_id"])) if row else None
+    return _dependent(row) if row else None
+
+
+def _dependent(row: Record) -> Dependent:
+    return Dependent(JobId(row["child_id"]), ExecutionId(row["execution_id"]), row["stuck_at"] is not None)
 
 
 async def look_at_parents(
@@ -109,6 +121,11 @@ async def set_dependencies(
     states = [state.value for state, _ in judged.values()]
     instants = [look_at for _, look_at in judged.values()]
     await connection.execute(_SQL["set_dependencies"].text, children, list(judged), states, instants)
+
+
+async def set_stuck(connection: Connection, children: Sequence[JobId]) -> None:
+    """Record since when a parent of these locked jobs has ended without success, or that none has."""
+    await connection.execute(_SQL["set_stuck"].text, children)
 
 
 async def unblock(connection: Connection, children: Sequence[JobId]) -> list[tuple[JobId, PoolNo, datetime]]:

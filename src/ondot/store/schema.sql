@@ -204,6 +204,7 @@ CREATE TABLE ondot.dependency (
 ) WITH (fillfactor=80);
 CREATE INDEX dependency_child ON ondot.dependency USING btree (child_id);
 CREATE INDEX dependency_look ON ondot.dependency USING btree (look_at) WHERE (state <> 'SUCCEEDED'::text);
+CREATE INDEX dependency_open ON ondot.dependency USING btree (child_id) WHERE (state <> 'SUCCEEDED'::text);
 
 CREATE TABLE ondot.dependent (
     child_id uuid NOT NULL,

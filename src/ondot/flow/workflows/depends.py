@@ -25,12 +25,13 @@ from ondot.model.errors import Fault, InvalidBody, InvalidGraph
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.schedule import Once, jitter_offset
-from ondot.model.workflow.dependencies import judge_parent
+from ondot.model.workflow.dependencies import ParentState, judge_parent
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.dependencies import (
     Dependent,
     NewDependent,
+    add_arrived,
     end_blocked,
     find_due_parents,
     find_jobs_of_keys,
@@ -41,19 +42,17 @@ from ondot.store.dependencies import (
     look_at_parents,
     renew_blocked,
     set_dependencies,
+    set_stuck,
     take_arrivals,
     unblock,
 )
 from ondot.store.jobs import LockedJob, NewJob, get_jobs
 from ondot.store.newest import NO_ID
-from ondot.telemetry.log import get_logger
 
 AT_ONCE: Final = 1_000
 A_WORKFLOW: Final = "make both steps of a workflow, or start this job by an event"
 
 Wakes = list[tuple[PoolNo, datetime]]
-
-log = get_logger()
 
 
 async def resolve_parents(
@@ -178,6 +177,7 @@ def fire_of(job_id: JobId, spec: JobSpec) -> tuple[datetime, datetime]:
 async def settle_parents(database: Database, dispatcher: Dispatcher, parents: Sequence[JobId]) -> int:
     """Look at these jobs, and let those run that waited for nothing else; returns how many may run now."""
     async with database.connection() as connection:
+        parents = await add_arrived(connection, parents, AT_ONCE)
         await flag_parents(connection, parents)
     after, freed = NO_ID, 0
     while True:
@@ -200,10 +200,12 @@ async def _settle(connection: Connection, children: Sequence[Dependent], parents
     ids = [child.child_id for child in children]
     facts = await look_at_parents(connection, ids, parents) if parents else {}
     if facts:
-        await set_dependencies(connection, ids, {id_: judge_parent(fact) for id_, fact in facts.items()})
+        judged = {id_: judge_parent(fact) for id_, fact in facts.items()}
+        await set_dependencies(connection, ids, judged)
+        is_stuck = any(state not in {ParentState.WAITING, ParentState.SUCCEEDED} for state, _ in judged.values())
+        if is_stuck or any(child.is_stuck for child in children):
+            await set_stuck(connection, ids)
     free = await unblock(connection, ids)
-    for job_id, _, _ in free:
-        log.info("job.unblocked", job_id=str(job_id))
     return [(pool_no, ready_at) for _, pool_no, ready_at in free]
 
 

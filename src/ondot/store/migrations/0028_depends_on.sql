@@ -24,4 +24,6 @@ CREATE TABLE ondot.dependency (
     PRIMARY KEY (parent_id, child_id)
 ) WITH (fillfactor = 80);
 CREATE INDEX dependency_child ON ondot.dependency (child_id);
+-- Whether a job still waits for any: it may have a thousand parents.
+CREATE INDEX dependency_open ON ondot.dependency (child_id) WHERE state <> 'SUCCEEDED';
 CREATE INDEX dependency_look ON ondot.dependency (look_at) WHERE state <> 'SUCCEEDED';

@@ -60,12 +60,26 @@ UPDATE ondot.execution e SET awaited_by = e.job_id FROM live l WHERE e.id = l.id
 -- $1 parents
 DELETE FROM ondot.arrival WHERE run_id = ANY ($1::uuid[]) AND step_no IS NULL;
 
+-- name: add_arrived :many
+-- index: dependency_pkey, dependency_open, arrival_pkey
+-- These jobs, and others whose ends have arrived and for which the same jobs wait: all are judged at once, because each
+-- alone would lock the same row again.
+-- $1 parents, $2 limit
+SELECT parent_id FROM unnest($1::uuid[]) AS p(parent_id)
+UNION
+(SELECT o.parent_id FROM ondot.dependency d
+ JOIN ondot.dependency o ON o.child_id = d.child_id AND o.state <> 'SUCCEEDED'
+ WHERE d.parent_id = ANY ($1) AND d.state <> 'SUCCEEDED'
+   AND EXISTS (SELECT FROM ondot.arrival a WHERE a.run_id = o.parent_id AND a.step_no IS NULL)
+ LIMIT $2::integer);
+
 -- name: lock_dependents :many
 -- locks: dependents, in the order of their ids        index: dependency_pkey, dependent_pkey
 -- $1 parents, $2 after which child, $3 limit
-SELECT child_id, execution_id, tenant_no, deadline_s, stages FROM ondot.dependent
+SELECT child_id, execution_id, stuck_at FROM ondot.dependent
 WHERE child_id > $2::uuid AND child_id = ANY (ARRAY(
-    SELECT DISTINCT child_id FROM ondot.dependency WHERE parent_id = ANY ($1::uuid[]) AND child_id > $2
+    SELECT DISTINCT child_id FROM ondot.dependency
+    WHERE parent_id = ANY ($1::uuid[]) AND state <> 'SUCCEEDED' AND child_id > $2
     ORDER BY child_id LIMIT $3::integer
 ))
 ORDER BY child_id FOR UPDATE;
@@ -73,7 +87,7 @@ ORDER BY child_id FOR UPDATE;
 -- name: lock_dependent :many
 -- locks: the dependent        index: dependent_pkey
 -- $1 tenant_no, $2 child
-SELECT child_id, execution_id, tenant_no, deadline_s, stages FROM ondot.dependent
+SELECT child_id, execution_id, stuck_at FROM ondot.dependent
 WHERE child_id = $2::uuid AND tenant_no = $1::integer FOR UPDATE;
 
 -- name: look_at_parents :many
@@ -95,25 +109,26 @@ LEFT JOIN LATERAL (
 ) h ON true;
 
 -- name: set_dependencies :none
--- locks: dependencies, then dependents, held already        index: dependency_child, dependent_pkey
+-- locks: dependencies        index: dependency_pkey
 -- $1 children, $2 parents, $3 their states, $4 when each is looked at again
-WITH judged AS (
-    UPDATE ondot.dependency d SET state = n.state, look_at = n.look_at
-    FROM unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS n(parent_id, state, look_at)
-    WHERE d.child_id = ANY ($1::uuid[]) AND d.parent_id = n.parent_id AND d.state <> 'SUCCEEDED'
-)
-UPDATE ondot.dependent w
-SET stuck_at = CASE WHEN s.is_stuck THEN coalesce(w.stuck_at, ondot.clock()) END
+UPDATE ondot.dependency d SET state = n.state, look_at = n.look_at
+FROM unnest($2::uuid[], $3::text[], $4::timestamptz[]) AS n(parent_id, state, look_at)
+WHERE d.parent_id = n.parent_id AND d.child_id = ANY ($1::uuid[]) AND d.state <> 'SUCCEEDED';
+
+-- name: set_stuck :none
+-- locks: dependents, held already        index: dependency_open, dependent_pkey
+-- Since when a parent of these children has ended without success.
+-- $1 children
+UPDATE ondot.dependent w SET stuck_at = CASE WHEN s.is_stuck THEN ondot.clock() END
 FROM (
-    SELECT d.child_id, bool_or(coalesce(n.state, d.state) NOT IN ('WAITING', 'SUCCEEDED')) AS is_stuck
-    FROM ondot.dependency d
-    LEFT JOIN unnest($2, $3) AS n(parent_id, state) ON n.parent_id = d.parent_id AND d.state <> 'SUCCEEDED'
-    WHERE d.child_id = ANY ($1) GROUP BY d.child_id
+    SELECT c.child_id, EXISTS (SELECT FROM ondot.dependency d WHERE d.child_id = c.child_id AND d.state <> 'SUCCEEDED'
+                               AND d.state <> 'WAITING') AS is_stuck
+    FROM unnest($1::uuid[]) AS c(child_id)
 ) s
 WHERE w.child_id = s.child_id AND (w.stuck_at IS NOT NULL) <> s.is_stuck;
 
 -- name: find_free :many
--- index: dependency_child, job_pkey
+-- index: dependency_open, job_pkey
 -- Those of these children whose parents have all succeeded. A paused one stays where it is.
 -- $1 children
 SELECT w.child_id, w.tenant_no, w.stages FROM ondot.dependent w
