@@ -198,3 +198,42 @@ async def test_an_approval_has_its_buttons(world: World) -> None:
         assert ">Approve</button>" in html
         assert ">Reject</button>" in html
         assert "Needs a person" in (await page.client.get(f"/runs/{run}")).text
+
+
+@proves("W9", "E10")
+async def test_the_dead_letter_of_a_step_leads_to_its_run(world: World) -> None:
+    run = await blocked_run(world)
+    async with served(world.database) as page:
+        group = re.findall(r'id="group-[^"]*" href="([^"]+)"', (await page.client.get("/dead-letters")).text)[0]
+        html = (await page.client.get(group.replace("&amp;", "&"))).text
+        assert f'href="/runs/{run}"' in html
+        assert f'href="/runs/{run}/steps/1"' in html
+        assert "Edit and replay" not in html
+
+
+@proves("W9", "O5")
+async def test_the_first_page_shows_blocked_runs_and_no_steps_among_the_latest(world: World) -> None:
+    run = await blocked_run(world)
+    worker = await world.worker()
+    await start(world, worker, {"slow": step()})
+    await worker.lease()
+    async with served(world.database) as page:
+        html = (await page.client.get("/")).text
+        assert "Blocked runs" in html
+        assert f'id="blocked-{run}" href="/runs/{run}"' in html
+        assert "step check failed" in html
+        assert "flow: slow" in html
+        latest = html[html.index('id="latest"') :]
+        steps = await world.fetch("SELECT execution_id FROM ondot.step WHERE execution_id IS NOT NULL")
+        assert not [row for row in steps if str(row["execution_id"]) in latest]
+        assert str(run) in latest
+
+
+@proves("W9", "T1")
+async def test_blocked_runs_of_other_tenants_are_not_shown(world: World) -> None:
+    run = await blocked_run(world)
+    acme = await world.add_tenant("acme")
+    async with served(world.database, auth="on") as page:
+        html = (await page.client.get("/", headers=await key_of(world, acme, Role.ADMIN))).text
+        assert "Blocked runs" not in html
+        assert str(run) not in html

@@ -69,6 +69,9 @@ class LetterRow:
     attempt_no: int | None
     pool: str | None
     payload: str | None = None
+    run_id: ExecutionId | None = None
+    """Of a step: its run."""
+    step_no: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -80,6 +80,20 @@ class RunningRow:
     pid: int | None
     progress: float | None
     message: str | None
+    step_no: int | None
+    """Of a step of a run, whose workflow is the job."""
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedRow:
+    """A run that waits for a person."""
+
+    id: ExecutionId
+    job_id: JobId
+    job_version: int
+    blocked_at: datetime
+    reason: str | None
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +234,11 @@ def _held_line(row: Record, first: Record, named: Mapping[Version, JobSpec]) -> 
 async def list_running(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[RunningRow]:
     rows = await connection.fetch(_SQL["running_now"].text, tenant_no, limit, CEILING)
     return [RunningRow(*row.values()) for row in rows]
+
+
+async def list_blocked_runs(connection: Connection, tenant_no: TenantNo, limit: int) -> Sequence[BlockedRow]:
+    rows = await connection.fetch(_SQL["blocked_runs"].text, tenant_no, limit, CEILING)
+    return [BlockedRow(*row.values()) for row in rows]
 
 
 async def list_coming_fires(

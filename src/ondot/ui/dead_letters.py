@@ -120,6 +120,9 @@ class Letter:
     by: str | None
     why: str | None
     replay_id: UUID | None
+    run_id: UUID | None
+    """Of a step of a run: its run, in which a replay retries the step."""
+    step_no: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +232,8 @@ def _letter(row: LetterRow, names: Mapping[JobId, str]) -> Letter:
         by=row.resolved_by,
         why=row.resolved_reason,
         replay_id=row.replay_id,
+        run_id=row.run_id,
+        step_no=row.step_no,
     )
 
 

@@ -14,6 +14,7 @@ from ondot.model.held_back import HeldBack
 from ondot.model.ids import EPOCH, TenantNo, first_id_at
 from ondot.model.job import JobSpec
 from ondot.model.schedule import in_words
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store import overview as store
 from ondot.store.database import Database
 from ondot.store.specs import Version
@@ -27,6 +28,7 @@ MOST_RUNNING = 8
 MOST_FIRES = 8
 MOST_FAILURES = 4
 MOST_PAUSED = 4
+MOST_BLOCKED = 4
 MOST_LATEST = 20
 MOST_POOLS = 6
 MOST_LIMITS = 4
@@ -34,7 +36,7 @@ PLANNED_READ = 200
 """Planned fires read to find the next one of each job: a job that fires each second has 20 in the horizon."""
 
 Specs = dict[Version, JobSpec]
-Row = store.RunningRow | store.ComingFire | store.DeadLetterRow | store.LatestRow
+Row = store.RunningRow | store.ComingFire | store.DeadLetterRow | store.LatestRow | store.BlockedRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,22 @@ class Paused:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockedRun:
+    id: UUID
+    name: str
+    blocked_at: datetime
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Runs in which a step failed and nothing handled it: nothing moves in them until a person acts."""
+
+    rows: tuple[BlockedRun, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """`late`: how long after it was due the last attempt started."""
 
@@ -152,7 +170,7 @@ class Badge:
     total: int
 
 
-Section = Health | Numbers | Running | Fires | Failures | Paused | Latest | Badge
+Section = Health | Numbers | Running | Fires | Failures | Blocked | Paused | Latest | Badge
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,8 +210,9 @@ async def read_overview(database: Database, tenant_no: TenantNo, *, is_whole: bo
         held = await store.read_held_back(connection, database.specs, tenant_no, lines=MOST_LIMITS)
         missed = await store.count_missed_fires(connection, tenant_no, MISSED_WITHIN)
         paused = await store.list_paused_by_itself(connection, tenant_no, MOST_PAUSED)
+        blocked = await store.list_blocked_runs(connection, tenant_no, MOST_BLOCKED)
         fires = _next_of_each_job(coming)
-        rows: list[Row] = [*running, *fires, *letters, *latest]
+        rows: list[Row] = [*running, *fires, *letters, *latest, *blocked]
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in rows})
     unplanned_at = min((fire.at for fire in coming if not fire.is_planned and fire.at <= fleet.now), default=None)
     total = running[0].total if running else 0
@@ -204,6 +223,10 @@ async def read_overview(database: Database, tenant_no: TenantNo, *, is_whole: bo
         "running": Running(tuple(_run(row, specs) for row in running), total),
         "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
         "failures": Failures(tuple(_failure(row, specs) for row in letters), open_letters),
+        "blocked": Blocked(
+            tuple(BlockedRun(row.id, _name(row, specs), row.blocked_at, row.reason or "") for row in blocked),
+            blocked[0].total if blocked else 0,
+        ),
         "paused": Paused(tuple(paused), paused[0].total if paused else 0),
         "latest": Latest(tuple(_execution(row, specs) for row in latest)),
         "badge": Badge(open_letters),
@@ -260,9 +283,10 @@ def _skips(entry: store.RecentSkips) -> Skips:
 
 
 def _run(row: store.RunningRow, specs: Specs) -> Run:
+    step = "" if row.step_no is None else f": {step_name(specs.get((row.job_id, row.job_version)), row.step_no)}"
     return Run(
         id=row.id,
-        name=_name(row, specs),
+        name=_name(row, specs) + step,
         started_at=row.started_at,
         attempt=row.attempt_no,
         worker=f"{row.host}:{row.pid}" if row.host else "unknown",
@@ -302,6 +326,13 @@ def _name(row: Row, specs: Specs) -> str:
     """A one-time job's spec is dropped with its day; its executions may stay for hours longer."""
     spec = specs.get((row.job_id, row.job_version))
     return spec.name if spec else f"job {row.job_id}"
+
+
+def step_name(spec: JobSpec | None, number: int) -> str:
+    """The name of a step of a workflow; its number if the spec is gone."""
+    target = spec.target if spec is not None else None
+    names = list(target.steps) if isinstance(target, WorkflowTarget) else []
+    return names[number] if number < len(names) else f"step {number}"
 
 
 def _one_line(text: str | None) -> str | None:

@@ -43,7 +43,7 @@ from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
 VIEWS: Final = {"graph": "Graph", "gantt": "Timeline", "table": "Table"}
 ROWS_SHOWN: Final = 100
-NEED_SHOWN: Final = 20
+NEED_SHOWN: Final = 5
 REPAIRS_SHOWN: Final = 10
 LONGEST_NAME: Final = 200
 LONGEST_CAUSE: Final = 300
@@ -150,6 +150,14 @@ class RunView:
             parts.append((state, round(start, 1), round(width, 1)))
             start += width
         return parts
+
+    @property
+    def has_failed(self) -> bool:
+        return any(need.state == "FAILED" for need in self.needs)
+
+    @property
+    def failed(self) -> int:
+        return dict(self.counts).get("FAILED", 0)
 
     @property
     def pages(self) -> int:

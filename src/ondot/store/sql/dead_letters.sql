@@ -15,7 +15,7 @@ AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
 -- $1 tenant_no, $2 to $7 as in matches_filter, $8 state,
 -- $9 before which failure (NULL: from the newest), $10 and its id, $11 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, d.error - 'detail' AS error, d.resolution,
-       d.resolved_at, d.resolved_by, d.resolved_reason, d.replay_id
+       d.resolved_at, d.resolved_by, d.resolved_reason, d.replay_id, d.run_id, d.step_no
 FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer
   {{matches_filter}}
@@ -38,7 +38,7 @@ WHERE h.id = ANY ($2::uuid[]) AND h.tenant_no = $1::integer;
 -- index: dead_letter_pkey, history_pkey
 -- $1 tenant_no, $2 execution_id
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, d.error, d.resolution, d.resolved_at, d.resolved_by,
-       d.resolved_reason, d.replay_id, h.fire_at, h.origin, h.attempt_no, p.name AS pool, d.payload
+       d.resolved_reason, d.replay_id, d.run_id, d.step_no, h.fire_at, h.origin, h.attempt_no, p.name AS pool, d.payload
 FROM ondot.dead_letter d
 LEFT JOIN ondot.history h ON h.id = d.execution_id
 LEFT JOIN ondot.pool p ON p.pool_no = h.pool_no

@@ -110,17 +110,21 @@ JOIN ondot.pool p ON p.pool_no = e.pool_no
 WHERE $3::integer IS NULL OR e.tenant_no = $3;
 
 -- name: running_now :many
--- index: execution_pkey, worker_pkey, checkpoint_pkey
--- Running executions, longest first, read from the leases: never the whole table, as a hash join would.
+-- index: execution_pkey, worker_pkey, checkpoint_pkey, run_pkey
+-- Running executions, longest first, read from the leases: never the whole table, as a hash join would. The job of a step is
+-- that of its run.
 -- $1 tenant_no, $2 limit, $3 ceiling of executions looked at
-SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.total, w.host, w.pid, c.progress, c.message
+SELECT e.id, coalesce(r.job_id, e.job_id) AS job_id, e.job_version, e.started_at, e.attempt_no, e.total, w.host, w.pid,
+       c.progress, c.message, CASE WHEN e.origin = 'step' THEN e.step_no END AS step_no
 FROM (
-    SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.worker_id, count(*) OVER () AS total
+    SELECT e.id, e.job_id, e.job_version, e.started_at, e.attempt_no, e.worker_id, e.origin, e.step_no,
+           count(*) OVER () AS total
     FROM (SELECT unnest(execution_ids) AS id FROM ondot.lease LIMIT $3::integer) m
     CROSS JOIN LATERAL (SELECT * FROM ondot.execution e WHERE e.id = m.id LIMIT 1) e
     WHERE e.state = 'RUNNING' AND e.tenant_no = $1::integer
     ORDER BY e.started_at, e.id LIMIT $2::integer
 ) e
+LEFT JOIN ondot.run r ON r.id = e.job_id AND r.tenant_no = $1 AND e.origin = 'step'
 LEFT JOIN ondot.worker w ON w.id = e.worker_id
 LEFT JOIN ondot.checkpoint c ON c.execution_id = e.id
 ORDER BY e.started_at, e.id;
@@ -187,7 +191,8 @@ ORDER BY at;
 
 -- name: latest_executions :many
 -- index: execution_pkey, history_pkey, backwards; attempt_pkey
--- The latest executions by when they were due, live and ended together, each with its last error. Cut before the tenant is
+-- The latest executions by when they were due, live and ended together, each with its last error, without
+-- steps of runs. Cut before the tenant is
 -- compared: no page reads the whole history. For a tenant beside others: latest_among_tenants.
 -- $1 tenant_no, $2 limit, $3 rows read in each table, $4 from id: the first page shows the last days
 SELECT e.id, e.job_id, e.job_version, e.state, e.fire_at, e.ready_at, e.started_at, e.ended_at, e.attempt_no, e.reason,
@@ -196,12 +201,12 @@ FROM (
     (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, attempt_no,
             NULL::text AS reason, NULL::jsonb AS error
      FROM (SELECT * FROM ondot.execution ORDER BY id DESC LIMIT $3::integer) live
-     WHERE tenant_no = $1::integer AND (attempt_no > 0 OR ready_at <= ondot.clock())
+     WHERE tenant_no = $1::integer AND origin <> 'step' AND (attempt_no > 0 OR ready_at <= ondot.clock())
      ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2::integer)
     UNION ALL
     (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
      FROM (SELECT * FROM ondot.history WHERE id >= $4::uuid ORDER BY id DESC LIMIT $3) ended
-     WHERE tenant_no = $1
+     WHERE tenant_no = $1 AND origin <> 'step'
      ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2)
 ) e
 LEFT JOIN LATERAL (
@@ -221,16 +226,16 @@ FROM (
     (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, attempt_no,
             NULL::text AS reason, NULL::jsonb AS error
      FROM (SELECT * FROM ondot.execution ORDER BY id DESC LIMIT $3::integer) live
-     WHERE tenant_no = $1::integer AND (attempt_no > 0 OR ready_at <= ondot.clock())
+     WHERE tenant_no = $1::integer AND origin <> 'step' AND (attempt_no > 0 OR ready_at <= ondot.clock())
      ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2::integer)
     UNION ALL
     (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
      FROM (SELECT * FROM ondot.history WHERE id >= $4::uuid ORDER BY id DESC LIMIT $3) ended
-     WHERE tenant_no = $1 AND state = 'SUCCEEDED'
+     WHERE tenant_no = $1 AND origin <> 'step' AND state = 'SUCCEEDED'
      ORDER BY ondot.due_at(id, fire_at) DESC, id DESC LIMIT $2)
     UNION ALL
     (SELECT id, job_id, job_version, state, fire_at, ready_at, started_at, ended_at, attempt_no, reason, error
-     FROM ondot.history WHERE tenant_no = $1 AND state <> 'SUCCEEDED' AND id >= $4 ORDER BY id DESC LIMIT $2)
+     FROM ondot.history WHERE tenant_no = $1 AND origin <> 'step' AND state <> 'SUCCEEDED' AND id >= $4 ORDER BY id DESC LIMIT $2)
 ) e
 LEFT JOIN LATERAL (
     SELECT a.error FROM ondot.attempt a
@@ -326,6 +331,18 @@ ORDER BY j.updated_at DESC, j.id LIMIT $2::integer;
 -- $1 tenant_no, $2 job_id, $3 version
 SELECT created_at FROM ondot.job_version
 WHERE job_id = $2::uuid AND version = $3::integer AND tenant_no = $1::integer;
+
+-- name: blocked_runs :many
+-- index: run_live, backwards
+-- Runs that wait for a person, the newest first.
+-- $1 tenant_no, $2 limit, $3 ceiling of their count
+SELECT r.id, r.job_id, r.job_version, coalesce(r.blocked_at, r.started_at) AS blocked_at, r.reason,
+       (SELECT count(*) FROM (
+           SELECT FROM ondot.run WHERE tenant_no = $1 AND state = 'BLOCKED' AND ended_at IS NULL LIMIT $3::integer
+       ) all_blocked) AS total
+FROM ondot.run r
+WHERE r.tenant_no = $1::integer AND r.state = 'BLOCKED' AND r.ended_at IS NULL
+ORDER BY r.id DESC LIMIT $2::integer;
 
 -- name: latest_dead_letters :many
 -- index: dead_letter_open, backwards
