@@ -8,11 +8,12 @@ import pytest
 from ondot.flow.change import change
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.receive import EventReceiver
+from ondot.model.errors import InvalidBody
 from ondot.model.event import Event, read_event
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.schedule import OnEvent, Schedule
 from ondot.store.database import open_database
-from ondot.store.events import Answer, find_event_of
+from ondot.store.events import Answer, EventFilter, find_event_of, list_events
 from ondot.transports.polling import PollingTransport
 from tests.flow.checking import Checker, own_partitions
 from tests.proves import proves
@@ -168,3 +169,22 @@ async def test_the_self_check_finds_nothing_wrong_with_a_job_that_waits_for_even
     checker = Checker(world)
     await checker.look_twice()
     assert await checker.counts() == {}
+
+
+@proves("S11")
+async def test_an_event_that_would_take_long_to_match_is_refused_and_others_are_not(world: World) -> None:
+    tests = ",".join(f'{{"wildcard":"*{n}*a*"}}' for n in range(50))
+    rule = on_paid(filter=f'{{"data":{{"list":[{tests}]}}}}')
+    await world.submit_all([job(schedule=rule) for _ in range(200)])
+    receiver = EventReceiver(world.database, world.dispatcher)
+    large = paid("large", list=["x"] * 50_000)
+    results = await asyncio.gather(
+        receiver.receive(DEFAULT_TENANT, [large]),
+        receiver.receive(DEFAULT_TENANT, [paid("small", list=["x"] * 5)]),
+        return_exceptions=True,
+    )
+    assert isinstance(results[0], InvalidBody)
+    assert "several events" in results[0].message
+    assert isinstance(results[1], list)
+    async with world.database.connection() as connection:
+        assert len(await list_events(connection, DEFAULT_TENANT, EventFilter(), limit=10)) == 1

@@ -1,4 +1,5 @@
-"""A fast path to the two busiest routes, `POST /v1/jobs` and `/v1/jobs/batch`, without FastAPI's search for a route.
+"""A fast path to the busiest routes, `POST /v1/jobs`, `/v1/jobs/batch` and `/v1/events`, without FastAPI's search for a
+route.
 
 FastAPI takes several times as long to find a route and resolve its dependencies as ondot takes to read the body. So a
 request that is exactly one of these, without query parameters to check, goes straight to the function of the route.

@@ -145,9 +145,13 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 """Methods with a series of their own in the metrics: clients may send any word."""
 
 ENTRIES = {
-    prefix + path: Entry(path, answer, [needs(Right.JOBS_WRITE, by_pool=True)])
+    prefix + path: Entry(path, answer, [needs(right, by_pool=right is Right.JOBS_WRITE)])
     for prefix in ("/v1", "/api/v1")
-    for path, answer in (("/jobs", create.create_job), ("/jobs/batch", create.create_jobs))
+    for path, answer, right in (
+        ("/jobs", create.create_job, Right.JOBS_WRITE),
+        ("/jobs/batch", create.create_jobs, Right.JOBS_WRITE),
+        ("/events", events.send_events, Right.EVENTS_SEND),
+    )
 }
 
 log = get_logger()

@@ -54,6 +54,11 @@ class Event(Struct, frozen=True, gc=False):
     text: str
 
     @property
+    def size(self) -> int:
+        """How much a pattern may have to look at: values, and long text."""
+        return 1 + self.text.count(",") // 4 + len(self.text) // 2048
+
+    @property
     def key(self) -> UUID:
         """By what a repeated event is known: its source and id."""
         digest = hashlib.sha256(f"{len(self.source)}:{self.source}{self.id}".encode()).digest()

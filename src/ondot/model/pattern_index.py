@@ -11,6 +11,8 @@ from typing import Any, Final, Generic, TypeVar
 from ondot.model.patterns import Equality, Pattern, keys_at
 
 MAX_REST: Final = 1_000
+MOST_LOOKS: Final = 500_000
+"""Patterns that are tried for one event, each by its fields and tests, times the size of the event: about a second."""
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -18,6 +20,10 @@ Name = TypeVar("Name", bound=Hashable)
 def is_indexed(pattern: Pattern | None) -> bool:
     """Whether an index finds it by a value."""
     return pattern is not None and bool(pattern.equalities())
+
+
+class TooCostly(Exception):
+    """The event has so many values, and so many patterns are tried for it, that it would take long."""
 
 
 class PatternIndex(Generic[Name]):
@@ -52,10 +58,10 @@ class PatternIndex(Generic[Name]):
         of_type = self._types.get(type_)
         return 0 if of_type is None else of_type.rest
 
-    def find(self, type_: str, value: object) -> list[Name]:
-        """The names of all patterns that match, each once."""
+    def find(self, type_: str, value: object, size: int = 1) -> list[Name]:
+        """The names of all patterns that match, each once. `size`: of the value. Raises TooCostly."""
         of_type = self._types.get(type_)
-        return [] if of_type is None else of_type.find(value)
+        return [] if of_type is None else of_type.find(value, MOST_LOOKS // size)
 
 
 class _OfType(Generic[Name]):
@@ -108,15 +114,24 @@ class _OfType(Generic[Name]):
         values = self._fields.get(equality.path)
         return 0 if values is None else max(len(values.get(key, ())) for key in equality.keys)
 
-    def find(self, value: object) -> list[Name]:
+    def find(self, value: object, looks: int) -> list[Name]:
         found: dict[Name, None] = {}
         for path, values in self._fields.items():
             for key in set(keys_at(value, path)):
                 for name, pattern in values.get(key, _NONE).items():
+                    looks -= pattern.cost
                     if name not in found and pattern.matches(value):
                         found[name] = None
+                    if looks < 0:
+                        raise TooCostly
         for name, other in self._rest.items():
-            if other is None or other.matches(value):
+            if other is None:
+                found[name] = None
+                continue
+            looks -= other.cost
+            if looks < 0:
+                raise TooCostly
+            if other.matches(value):
                 found[name] = None
         return list(found)
 

@@ -118,11 +118,13 @@ class _Fields:
 class Pattern:
     """A compiled pattern. It holds no state that matching changes."""
 
-    __slots__ = ("_root", "source")
+    __slots__ = ("_root", "cost", "source")
 
-    def __init__(self, root: _Fields, source: dict[str, object]) -> None:
+    def __init__(self, root: _Fields, source: dict[str, object], cost: int) -> None:
         self._root = root
         self.source = source
+        self.cost = cost
+        """Fields and tests: how much it may look at for each value of what it is matched with."""
 
     def matches(self, value: object) -> bool:
         return self._root.matches(value)
@@ -151,7 +153,7 @@ def compile_pattern(source: object, pointer: str = "") -> Pattern:
             faults=tuple(compiler.faults),
         )
     assert isinstance(source, dict)
-    return Pattern(root, source)
+    return Pattern(root, source, compiler.fields_met + compiler.tests)
 
 
 def flatten(values: list[object]) -> Iterator[object]:
@@ -194,6 +196,7 @@ class _Compiler:
         self.faults: list[Fault] = []
         self.values = 0
         self.tests = 0
+        self.fields_met = 0
 
     def reject(self, path: tuple[str | int, ...], message: str) -> None:
         if len(self.faults) < MAX_FAULTS:
@@ -214,6 +217,7 @@ class _Compiler:
         leaves: list[tuple[str, _Leaf]] = []
         objects: list[tuple[str, _Fields]] = []
         choices: list[tuple[_Fields, ...]] = []
+        self.fields_met += len(source)
         for name, content in source.items():
             if not self.count(1, path):
                 return nothing

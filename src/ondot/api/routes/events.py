@@ -1,4 +1,4 @@
-"""`/v1/events`: send CloudEvents, list what was sent, and show what each started (S11)."""
+"""`/v1/events`: send CloudEvents, list what was sent, and show what each started (S11). `fast_path` serves sending."""
 
 from datetime import datetime
 from typing import Annotated, Any, Final, Literal
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from ondot.api.backpressure import QUEUE_FULL
-from ondot.api.dependencies import CallerDep, RequestServices, Services, Tenant, needs
+from ondot.api.dependencies import RequestServices, Services, Tenant, caller_of, check_active, needs, services_of
 from ondot.api.parameters import Cursor, Instant, Limit, check_instant, id_in_path, only_known_parameters, parse_cursor
 from ondot.api.request_body import read_body
 from ondot.document.sent_events import most_bytes, read_sent
@@ -99,8 +99,13 @@ _TAKES: Final = {
     responses=QUEUE_FULL,
     openapi_extra=_TAKES,
 )
-async def send_events(request: Request, services: RequestServices, caller: CallerDep) -> Response:
+async def send_events(request: Request) -> Response:
     """Send one CloudEvent (structured or binary), or a batch, all or none. The jobs that it matches have started."""
+    services, caller = services_of(request), await caller_of(request)
+    # Here too, because the fast path resolves no dependencies.
+    caller.require(Right.EVENTS_SEND)
+    caller.require_all_pools()
+    await check_active(request, caller)
     content_type = request.headers.get("content-type")
     raw = await read_body(request, most_bytes(content_type))
     headers = list(request.headers.items())

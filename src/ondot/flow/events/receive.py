@@ -242,7 +242,7 @@ class EventReceiver:
 
 async def _find(known: Known, events: Sequence[Event]) -> list[list[Subscription]]:
     """The jobs that each event matches. If they change meanwhile, so does the generation."""
-    if sum(known.index.count_tries(event.type) for event in events) <= TRIED_AT_ONCE:
+    if sum(known.index.count_tries(event.type) * event.size for event in events) <= TRIED_AT_ONCE:
         return known.match(events)
     async with known.in_use:
         return await asyncio.to_thread(known.match, events)

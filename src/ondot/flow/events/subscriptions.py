@@ -22,7 +22,7 @@ from ondot.model.gates import encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.misfire import MissedPolicy
-from ondot.model.pattern_index import MAX_REST, PatternIndex, is_indexed
+from ondot.model.pattern_index import MAX_REST, PatternIndex, TooCostly, is_indexed
 from ondot.model.schedule import OnEvent
 from ondot.model.schedule.event import cancel_pattern
 from ondot.store.connection import Connection
@@ -75,8 +75,15 @@ class Known:
     """Held while a thread matches, and while the index changes."""
 
     def match(self, events: Sequence[Event]) -> list[list[Subscription]]:
-        """The jobs that each event starts."""
-        return [[self.entries[id_] for id_ in self.index.find(event.type, event.value)] for event in events]
+        """The jobs that each event starts. Raises InvalidBody if one would take long to match."""
+        found: list[list[Subscription]] = []
+        for event in events:
+            try:
+                ids = self.index.find(event.type, event.value, event.size)
+            except TooCostly:
+                raise _too_costly(event) from None
+            found.append([self.entries[id_] for id_ in ids])
+        return found
 
     def match_cancels(self, event: Event) -> list[tuple[JobId, CancelOn]]:
         """The rules by which an event cancels executions."""
@@ -213,6 +220,14 @@ def _too_many(type_: str) -> InvalidBody:
         ' each of them is tried for every event. Add one, such as {"data": {"region": ["eu"]}}, or an exact `source`.'
     )
     return InvalidBody(message, faults=(Fault("/schedule/event/filter", message),))
+
+
+def _too_costly(event: Event) -> InvalidBody:
+    message = (
+        f"The event {event.id!r} has too many values for the number of filters that are tried for its type: send its"
+        " data in several events, or give the filters exact values."
+    )
+    return InvalidBody(message, faults=(Fault("/data", message),))
 
 
 def _row(job_id: JobId, version: int, spec: JobSpec) -> NewSubscription:
