@@ -256,7 +256,7 @@ async def answer(request: Request, token: str) -> HTMLResponse:
             ExecutionId(link.run_id),
             link.step,
             is_approved=decision == "approve",
-            # Whoever made the link had the role that the step asks for.
+            # The caller that made the link had the role that the step asks for.
             role=Role.OWNER,
             by=By(link.actor, why, address=request.client.host if request.client else None),
             token=ExecutionId(link.execution_id),
