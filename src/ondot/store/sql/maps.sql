@@ -79,13 +79,21 @@ ORDER BY item_no LIMIT $4::integer;
 -- locks: none (the run is locked)        index: item_pkey
 -- Arrivals of items. One whose item no longer names its execution changes nothing, and is missing from the answer.
 -- $1 tenant_no, $2 run_id, $3 step_nos, $4 item_nos, $5 execution_ids, $6 states
-UPDATE ondot.item i SET state = a.state
-FROM unnest($3::integer[], $4::integer[], $5::uuid[], $6::text[]) AS a(step_no, item_no, execution_id, state),
-     ondot.item b
-WHERE i.run_id = $2::uuid AND i.step_no = a.step_no AND i.item_no = a.item_no AND i.execution_id = a.execution_id
-  AND b.run_id = i.run_id AND b.step_no = i.step_no AND b.item_no = i.item_no AND b.tenant_no = $1
-  AND i.state IN ('RELEASED', 'BLOCKED') AND i.tenant_no = $1::integer
-RETURNING i.step_no, i.item_no, b.state AS before, i.state AS after;
+-- Each row is found by a subquery: joined, the planner, which may have seen the table empty, compares all with all.
+WITH arrived AS MATERIALIZED (
+    SELECT a.step_no, a.item_no, i.row_at, i.state AS before, a.state AS after
+    FROM unnest($3::integer[], $4::integer[], $5::uuid[], $6::text[]) AS a(step_no, item_no, execution_id, state)
+    CROSS JOIN LATERAL (
+        SELECT ctid AS row_at, state, execution_id FROM ondot.item
+        WHERE run_id = $2::uuid AND step_no = a.step_no AND item_no = a.item_no AND tenant_no = $1::integer LIMIT 1
+    ) i
+    WHERE i.execution_id = a.execution_id AND i.state IN ('RELEASED', 'BLOCKED')
+)
+UPDATE ondot.item i SET state = a.after
+FROM arrived a
+WHERE i.ctid = ANY (ARRAY(SELECT row_at FROM arrived)) AND i.step_no = a.step_no AND i.item_no = a.item_no
+  AND i.tenant_no = $1
+RETURNING i.step_no, i.item_no, a.before, a.after;
 
 -- name: offer_items :one
 -- locks: none (the run is locked)        index: item_pkey
@@ -130,9 +138,12 @@ DELETE FROM ondot.item WHERE run_id = $2 AND step_no = ANY ($3) AND tenant_no = 
 -- index: item_pkey
 -- The executions of items, by number.
 -- $1 tenant_no, $2 run_id, $3 step_no, $4 item_nos
-SELECT item_no, execution_id, state FROM ondot.item
-WHERE run_id = $2::uuid AND step_no = $3::integer AND item_no = ANY ($4::integer[]) AND tenant_no = $1::integer
-ORDER BY item_no;
+SELECT i.item_no, i.execution_id, i.state FROM unnest($4::integer[]) AS n(item_no)
+CROSS JOIN LATERAL (
+    SELECT item_no, execution_id, state FROM ondot.item
+    WHERE run_id = $2::uuid AND step_no = $3::integer AND item_no = n.item_no AND tenant_no = $1::integer LIMIT 1
+) i
+ORDER BY i.item_no;
 
 -- name: list_items :many
 -- index: item_pkey
