@@ -8,8 +8,8 @@ import typer
 from ondot.cli.body import reject_surrogates
 from ondot.cli.calling import ask
 from ondot.cli.flags import parse_json, parse_payload, text_of_file
-from ondot.cli.options import Limit, Output
-from ondot.cli.output import Format, show, show_answer, show_document
+from ondot.cli.options import Limit, Output, Reason
+from ondot.cli.output import Format, show, show_answer, show_document, show_line
 from ondot.cli.pages import gather, show_page
 
 Json = dict[str, Any]
@@ -94,6 +94,46 @@ def get(id_: EventId, output: Output = Format.TABLE) -> None:
     from ondot.cli.event_views import event_view
 
     show(event_view(event))
+
+
+@app.command("try")
+def try_(
+    type_: Annotated[str, typer.Argument(metavar="TYPE", help="The type of the events.", show_default=False)],
+    filter_: Annotated[
+        str | None, typer.Option("--filter", metavar="JSON|@FILE", help="A pattern, as in the schedule of a job.")
+    ] = None,
+    source: Annotated[str | None, typer.Option(help="Their source; `/shop*` for all that start with /shop.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="How many of the newest events are tried.")] = 100,
+    output: Output = Format.TABLE,
+) -> None:
+    """Try a filter on past events: which match, and of the others the condition that fails."""
+    rule: Json = {"type": type_}
+    if source is not None:
+        rule["source"] = {"prefix": source[:-1]} if source.endswith("*") else source
+    if filter_ is not None:
+        rule["filter"] = parse_payload(filter_)
+    reject_surrogates(rule)
+    tried = ask(lambda client: client.try_filter({"event": rule, "limit": limit}))
+    if output is not Format.TABLE:
+        show_document(tried, output)
+        return
+    from ondot.cli.event_views import tried_table
+
+    if tried["items"]:
+        show(tried_table(tried["items"]))
+    show_line(f"{tried['matched']:,} of {tried['tried']:,} events match.")
+
+
+@app.command()
+def replay(
+    id_: EventId,
+    job_id: Annotated[UUID, typer.Option("--job", metavar="JOB_ID", help="The job to start.", show_default=False)],
+    reason: Reason = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Start a job again with a past event, whatever its filter says."""
+    answer = ask(lambda client: client.replay_event(id_, job_id, reason=reason))
+    show_answer(answer, output, f"Started {answer['execution_id']}.")
 
 
 def _sentence(answer: Json) -> str:

@@ -40,3 +40,15 @@ def event_view(entry: Json) -> "RenderableType":
         )
     about = cell(f"{entry['id']}  {entry['received_at']}\n{compact(entry['event'])}")
     return Group(about, drawn if entry["matches"] else cell("It matched no job."))
+
+
+def tried_table(items: Iterable[Json]) -> "Table":
+    drawn = table("EVENT", "RECEIVED", "SOURCE", "MATCHES", whole=("EVENT",))
+    for item in items:
+        drawn.add_row(
+            cell(item["id"]),
+            cell(item["received_at"]),
+            cell(item["source"], item["subject"]),
+            cell("yes") if item["matches"] else cell("no", item["why"]),
+        )
+    return drawn

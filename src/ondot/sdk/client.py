@@ -177,6 +177,17 @@ class Client(Requests):
     async def get_event(self, id_: Id) -> Json:
         return await self._call("GET", f"/v1/events/{_segment(id_)}")
 
+    async def try_filter(self, body: Mapping[str, Any]) -> Json:
+        """Which past events a rule (`event`) matches, and of the others the condition that fails."""
+        return await self._call("POST", "/v1/events/try", body=body)
+
+    async def replay_event(
+        self, id_: Id, job_id: Id, idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        """Start a job again with a past event."""
+        body = {"job_id": str(job_id), **({} if reason is None else {"reason": reason})}
+        return await self._make(f"/v1/events/{_segment(id_)}/replay", body, idempotency_key)
+
     # Executions.
 
     async def list_executions(self, **filters: Any) -> Json:

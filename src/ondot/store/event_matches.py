@@ -3,12 +3,22 @@
 from collections.abc import Collection
 from uuid import UUID
 
-from ondot.model.ids import TenantNo
+from ondot.model.ids import JobId, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.events import MatchRow
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("event_matches")
+
+
+async def find_matches_of_job(
+    connection: Connection, tenant_no: TenantNo, job_id: JobId, ids: Collection[UUID]
+) -> dict[UUID, MatchRow]:
+    """By event: what it did to one job."""
+    if not ids:
+        return {}
+    rows = await connection.fetch(_SQL["find_matches_of_job"].text, tenant_no, list(ids), min(ids), max(ids), job_id)
+    return {row["event_id"]: MatchRow(job_id, row["execution_id"], row["outcome"], None) for row in rows}
 
 
 async def find_matches(

@@ -24,6 +24,7 @@ from ondot.store.executions import ExecutionRow, list_job_executions, list_skipp
 from ondot.store.jobs import JobRow, get_job
 from ondot.store.overview import find_version_created_at
 from ondot.ui.dead_letters import Letter, list_open_letters
+from ondot.ui.job_events import JobEvents, read_job_events
 from ondot.ui.limits import limits_in_words
 from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
 from ondot.words.job import WHY_SKIPPED, one_line, took, zone_of_job
@@ -88,6 +89,8 @@ class JobView:
     open_letters: int
     steps: int | None
     """Of a workflow: the number of its steps."""
+    rule: JobEvents | None
+    """Of a job that events start."""
 
     @property
     def mark(self) -> str:
@@ -112,6 +115,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         skipped = await list_skipped(connection, tenant_no, row.id, SKIPPED_SHOWN)
         version_at = await find_version_created_at(connection, tenant_no, row.id, row.version)
         open_letters, letters = await list_open_letters(connection, tenant_no, row.id, LETTERS_SHOWN)
+        rule = await read_job_events(connection, tenant_no, row)
     explanation = await explain_job(database, tenant_no, job_id)
     fires, excluded = await asyncio.to_thread(_next_fires, row, database.clock.now())
     return JobView(
@@ -144,6 +148,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         letters=tuple(letters),
         open_letters=open_letters,
         steps=len(row.spec.target.steps) if isinstance(row.spec.target, WorkflowTarget) else None,
+        rule=rule,
     )
 
 

@@ -14,10 +14,14 @@ from ondot.api.parameters import Cursor, Instant, Limit, check_instant, id_in_pa
 from ondot.api.request_body import read_body
 from ondot.document.sent_events import most_bytes, read_sent
 from ondot.model.access import Right
-from ondot.model.errors import NotFound
+from ondot.model.errors import Fault, InvalidBody, NotFound
 from ondot.model.event import BATCH, MAX_ID, MAX_SOURCE, MAX_SUBJECT, MAX_TYPE, STRUCTURED, Event
 from ondot.model.ids import TenantNo
+from ondot.model.own_events import HOPS, why_too_far
 from ondot.store.events import Answer, EventFilter, EventRow, MatchRow, get_event, list_events, list_matches
+from ondot.telemetry.log import get_logger
+
+log = get_logger()
 
 router = APIRouter(tags=["events"], dependencies=[Depends(only_known_parameters)])
 
@@ -119,6 +123,14 @@ async def send_events(request: Request) -> Response:
 
 async def receive_events(services: Services, tenant_no: TenantNo, events: list[Event]) -> list[Answer]:
     """Within the tenant's quotas and the room of its pools."""
+    faults = [
+        Fault(f"/{place}/{HOPS}" if len(events) > 1 else f"/{HOPS}", why)
+        for place, event in enumerate(events)
+        if (why := why_too_far(event.value)) is not None
+    ]
+    if faults:
+        log.warning("event.refused", tenant_no=tenant_no, type=events[0].type, why="too many hops", count=len(faults))
+        raise InvalidBody(faults[0].message, faults=tuple(faults[:20]))
     if (tenant := services.quotas.with_quotas(tenant_no)) is not None:
         await services.quotas.room_for_events(tenant, [len(event.text) for event in events])
 

@@ -23,10 +23,12 @@ from ondot.model.completion import encode_error
 from ondot.model.execution import CANCEL
 from ondot.model.gates import encode_stages
 from ondot.model.outcome import AttemptError
+from ondot.model.own_events import RUN_BLOCKED
 from ondot.model.workflow.states import MOVING, RunState, StepState
 from ondot.model.workflow.verdict import Counts, find_unhandled, judge_run
 from ondot.store.connection import Connection
 from ondot.store.endings import end_queued, request_cancels
+from ondot.store.own_events import emit_event
 from ondot.store.runs import RunRow, change_run, end_run, handle_letters, hold_run, requeue_run
 from ondot.store.steps import find_all_steps, find_executions_of_run
 from ondot.telemetry.log import get_logger
@@ -160,6 +162,7 @@ async def _hold(work: RunPass, reason: str | None) -> None:
     run.state, run.blocked_at, run.reason, run.is_counted = RunState.BLOCKED, run.now, reason, True
     run.look_at = next_look(work)
     await report_to_parent(work, "BLOCKED")
+    await emit_event(work.connection, run.tenant_no, RUN_BLOCKED, run.job_id, run.id, reason)
     RUNS_BLOCKED.inc()
     log.warning("run.blocked", run_id=str(run.id), job_id=str(run.job_id), reason=reason)
 

@@ -11,3 +11,10 @@ CROSS JOIN LATERAL (
 ) m
 LEFT JOIN ondot.job j ON j.id = m.job_id AND j.tenant_no = $1
 ORDER BY m.event_id, m.job_id;
+
+-- name: find_matches_of_job :many
+-- index: event_match_pkey
+-- $1 tenant_no, $2 event ids, $3 from id, $4 through id, $5 job_id
+SELECT event_id, execution_id, outcome FROM ondot.event_match
+WHERE event_id = ANY ($2::uuid[]) AND event_id BETWEEN $3::uuid AND $4::uuid AND job_id = $5::uuid
+  AND tenant_no = $1::integer;
