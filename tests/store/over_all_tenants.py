@@ -139,7 +139,8 @@ BLOCKS: Final = {
     "complete_executions": "fenced by worker and attempt",
     # The process that ended a step advances its run, and housekeeping does for all tenants.
     "take_runs": "by the id that an arrival has",
-    "begin_run": "fenced by worker and attempt",
+    "begin_runs": "fenced by worker and attempt",
+    "lock_runs": "of executions that a worker has leased",
     "change_runs": "of a run that is locked",
     "hold_run": "of a run that is locked",
     "requeue_run": "of a run that is locked",

@@ -46,8 +46,6 @@ INTERRUPTED = Interrupted("The worker stopped before the attempt ended, its grac
 GONE = JobSpec(name="", target=FunctionTarget(name=""), retry=Retry(max_retries=0))
 
 BEGIN_AGAIN_S = 0.5
-BEGINS_AT_ONCE = 4
-"""Runs that one worker begins at the same time, each on a connection: others wait for one too."""
 RESULT_BYTES = 16 * 1024 * 1024
 """Of an answer or of standard output, if another step may read it: a list of 100,000 items fits."""
 
@@ -87,7 +85,6 @@ class Runner:
         self._outputs = outputs
         self._vault = vault
         self._begin_run = begin_run
-        self._begins = asyncio.Semaphore(BEGINS_AT_ONCE)
         self._read_results = read_results
         self.may_start = may_start
         self._on_fault = on_fault
@@ -243,8 +240,7 @@ class Runner:
         try:
             while (reason := self.may_start()) is None:
                 try:
-                    async with self._begins:
-                        begun = await self._begin_run(leased, refuse(assignment, spec))
+                    begun = await self._begin_run(leased, refuse(assignment, spec))
                 except Unavailable as error:
                     # It may have begun: the next try finds it so.
                     log.warning("run.not_begun", execution_id=str(leased.id), error=error.message)

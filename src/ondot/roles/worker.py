@@ -28,7 +28,7 @@ from ondot.flow.run import Runner
 from ondot.flow.served_tenants import ServedTenants, TenantNos
 from ondot.flow.vault import Vault
 from ondot.flow.workflows.advance import Advancer
-from ondot.flow.workflows.begin import begin
+from ondot.flow.workflows.begin import Beginner
 from ondot.flow.workflows.results import read_for_attempt
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
@@ -131,7 +131,7 @@ class Incarnation:
             self._completer,
             outputs=None if objects is None else Outputs(objects, database, self._notes.say),
             vault=vault,
-            begin_run=partial(begin, database, self._dispatcher, self._id, objects=objects),
+            begin_run=Beginner(database, self._dispatcher, self._id, objects).begin,
             read_results=partial(read_for_attempt, database, objects),
             may_start=self._may_start,
             on_free=slot_free.set,

@@ -98,33 +98,42 @@ async def read_run(connection: Connection, tenant_no: TenantNo, id_: ExecutionId
     return _run_row(await connection.fetchrow(_SQL["read_run"].text, id_, tenant_no))
 
 
-async def begin_run(
-    connection: Connection, worker_id: WorkerId, id_: ExecutionId, attempt_no: int, *, is_resumed: bool
-) -> Begun | None:
-    """Take a run from its worker; None: the attempt is no longer the worker's, or was cancelled.
-
-    A run that `is_resumed` is taken even if it was cancelled: its `finally` steps have to run (`due`).
-    """
-    row = await connection.fetchrow(_SQL["begin_run"].text, worker_id, id_, attempt_no, is_resumed)
-    return Begun(*row) if row else None
+async def lock_runs(connection: Connection, ids: Sequence[ExecutionId]) -> dict[ExecutionId, RunRow]:
+    """Lock runs of any tenants, and wait for them."""
+    rows = await connection.fetch(_SQL["lock_runs"].text, ids)
+    return {run.id: run for row in rows if (run := _run_row(row)) is not None}
 
 
-async def insert_run(connection: Connection, begun: Begun) -> RunRow:
-    """Make the row of a run, PENDING and locked."""
-    row = _run_row(
-        await connection.fetchrow(
-            _SQL["insert_run"].text,
-            begun.id,
-            begun.job_id,
-            begun.tenant_no,
-            begun.job_version,
-            begun.fire_at,
-            begun.priority_class,
-            begun.own_payload,
-        )
+async def begin_runs(
+    connection: Connection, worker_id: WorkerId, attempts: Sequence[tuple[ExecutionId, int, bool]]
+) -> list[Begun]:
+    """Take runs from their worker: (id, attempt, whether it is resumed). Those that are missing from the answer are no
+    longer the worker's, or were cancelled. One that is resumed is taken even then: its `finally` steps have to run."""
+    rows = await connection.fetch(
+        _SQL["begin_runs"].text,
+        worker_id,
+        [id_ for id_, _, _ in attempts],
+        [attempt_no for _, attempt_no, _ in attempts],
+        [is_resumed for _, _, is_resumed in attempts],
     )
-    assert row is not None
-    return row
+    return [Begun(*row) for row in rows]
+
+
+async def insert_runs(connection: Connection, begun: Sequence[Begun]) -> dict[ExecutionId, RunRow]:
+    """Make the rows of runs, PENDING and locked."""
+    if not begun:
+        return {}
+    rows = await connection.fetch(
+        _SQL["insert_runs"].text,
+        [entry.id for entry in begun],
+        [entry.job_id for entry in begun],
+        [entry.tenant_no for entry in begun],
+        [entry.job_version for entry in begun],
+        [entry.fire_at for entry in begun],
+        [entry.priority_class for entry in begun],
+        [entry.own_payload for entry in begun],
+    )
+    return {run.id: run for row in rows if (run := _run_row(row)) is not None}
 
 
 async def change_run(connection: Connection, run: RunRow) -> None:

@@ -58,8 +58,14 @@ class StoredResult:
     is_own: bool
 
 
-async def insert_steps(connection: Connection, run: RunRow, count: int) -> None:
-    await connection.execute(_SQL["insert_steps"].text, run.id, run.tenant_no, count)
+async def insert_steps(connection: Connection, counts: Sequence[tuple[RunRow, int]]) -> None:
+    """Make this many steps of each run, all WAITING."""
+    await connection.execute(
+        _SQL["insert_steps"].text,
+        [run.id for run, _ in counts],
+        [run.tenant_no for run, _ in counts],
+        [count for _, count in counts],
+    )
 
 
 async def find_steps(

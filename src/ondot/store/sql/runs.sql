@@ -23,33 +23,43 @@ SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid AND ($2::integer IS NU
 -- $1 id, $2 tenant_no
 SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid AND tenant_no = $2::integer;
 
--- name: begin_run :one
--- locks: the execution, then counts of the tenant        index: execution_pkey, gated_pkey, slot_pkey, tenant_running_pkey
--- Fenced as a completion. The run goes on without its worker: the slot of its pool and its count go back, the slots of its
--- gates stay until it ends or is BLOCKED.
--- $1 worker_id, $2 id, $3 attempt_no, $4 even if it was cancelled
-WITH begun AS (
+-- name: lock_runs :many
+-- locks: runs, in the order of their ids        index: run_pkey
+-- $1 ids
+SELECT {{run_columns}} FROM ondot.run WHERE id = ANY ($1::uuid[]) ORDER BY id FOR UPDATE;
+
+-- name: begin_runs :many
+-- locks: executions, then counts of tenants        index: execution_pkey, gated_pkey, slot_pkey, tenant_running_pkey
+-- Fenced as completions. Runs go on without their worker: the slots of their pools and their counts go back, the slots of
+-- their gates stay until they end or are BLOCKED.
+-- $1 worker_id, $2 ids, $3 attempt_nos, $4 whether they begin even if they were cancelled
+WITH wanted AS (
+    SELECT * FROM unnest($2::uuid[], $3::integer[], $4::boolean[]) AS w(id, attempt_no, is_resumed)
+), begun AS (
     UPDATE ondot.execution e
     SET worker_id = NULL, gated = e.gated AND EXISTS (SELECT FROM ondot.gated d WHERE d.execution_id = e.id)
-    WHERE e.id = $2::uuid AND e.attempt_no = $3::integer AND e.worker_id = $1::uuid AND e.state = 'RUNNING'
-      AND (e.cancel_at IS NULL OR $4::boolean)
+    FROM wanted w
+    WHERE e.id = w.id AND e.attempt_no = w.attempt_no AND e.worker_id = $1::uuid AND e.state = 'RUNNING'
+      AND (e.cancel_at IS NULL OR w.is_resumed)
     RETURNING e.id, e.job_id, e.tenant_no, e.job_version, e.pool_no, e.fire_at, e.class, e.origin,
               e.payload IS NOT NULL AS own_payload
 ), uncounted AS (
     INSERT INTO ondot.tenant_running AS r (tenant_no, worker_id, pool_no, running)
-    SELECT b.tenant_no, $1, b.pool_no, -1 FROM begun b
+    SELECT b.tenant_no, $1, b.pool_no, -count(*) FROM begun b
     WHERE EXISTS (SELECT FROM ondot.tenant_limit l WHERE l.tenant_no = b.tenant_no AND l.is_counted)
+    GROUP BY b.tenant_no, b.pool_no ORDER BY b.tenant_no, b.pool_no
     ON CONFLICT (tenant_no, worker_id, pool_no) DO UPDATE SET running = r.running + excluded.running
 ), pool_slots AS (
     DELETE FROM ondot.slot s USING begun b WHERE s.gate_id = ondot.pool_gate(b.pool_no) AND s.execution_id = b.id
 )
 SELECT * FROM begun;
 
--- name: insert_run :one
--- locks: none (new row)
--- $1 id, $2 job_id, $3 tenant_no, $4 job_version, $5 fire_at, $6 class, $7 own_payload
+-- name: insert_runs :many
+-- locks: none (new rows)
+-- $1 ids, $2 job_ids, $3 tenant_nos, $4 job_versions, $5 fire_ats, $6 classes, $7 own_payloads
 INSERT INTO ondot.run (id, job_id, tenant_no, job_version, fire_at, class, own_payload, state)
-VALUES ($1::uuid, $2::uuid, $3::integer, $4::integer, $5::timestamptz, $6::smallint, $7::boolean, 'PENDING')
+SELECT n.*, 'PENDING'
+FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::timestamptz[], $6::smallint[], $7::boolean[]) AS n
 RETURNING {{run_columns}};
 
 -- name: change_runs :none

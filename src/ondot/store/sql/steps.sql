@@ -1,8 +1,10 @@
 -- name: insert_steps :none
 -- locks: none (new rows)
--- $1 run_id, $2 tenant_no, $3 how many
+-- $1 run_ids, $2 tenant_nos, $3 how many of each
 INSERT INTO ondot.step (run_id, step_no, tenant_no, state)
-SELECT $1::uuid, n, $2::integer, 'WAITING' FROM generate_series(0, $3::integer - 1) AS n;
+SELECT r.id, n, r.tenant_no, 'WAITING'
+FROM unnest($1::uuid[], $2::integer[], $3::integer[]) AS r(id, tenant_no, count)
+CROSS JOIN LATERAL generate_series(0, r.count - 1) AS n;
 
 -- name: find_steps :many
 -- index: step_pkey
