@@ -144,12 +144,20 @@ def test_errors_name_the_line_of_the_step() -> None:
     def no_function(w: Workflow) -> None:
         w.step(len)  # type: ignore[arg-type]
 
+    def sub_without_job(w: Workflow) -> None:
+        w.sub(bare)
+
+    @Ondot().workflow
+    def bare(w: Workflow) -> None:
+        w.step(report)
+
     other = Workflow("other").step(report)
     cases: list[tuple[Any, int, str]] = [
         (wrong_argument, 1, "colour"),
         (wrong_part, 2, "max_retries"),
         (of_another, 1, "another workflow"),
         (no_function, 1, "@app.job"),
+        (sub_without_job, 1, "no job of its own"),
     ]
     for function, below, words in cases:
         with pytest.raises((TypeError, InvalidBody), match=words) as refusal:

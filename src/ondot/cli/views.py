@@ -62,6 +62,7 @@ def job_card(job: Json, now: datetime) -> "Table":
             ("retries", f"{retry['max_retries']}, {retry['backoff']} from {retry['initial']:g} s"),
             ("timeout", timeout_in_words(job)),
             *limit_facts(job),
+            ("depends on", ", ".join(job["depends_on"]) or None),
             ("key", job["key"]),
             ("labels", ", ".join(f"{name}:{value}" for name, value in job["labels"].items()) or None),
             ("version", str(job["version"])),

@@ -63,7 +63,7 @@ class Transition:
 _NOTHING: frozenset[State] = frozenset()
 
 PLAN = Transition("plan", _NOTHING, State.PENDING, "a fire, run-now, event or replay makes an execution")
-BLOCK = Transition("block", _NOTHING, State.BLOCKED, "a step of a workflow waits for its parents")
+BLOCK = Transition("block", _NOTHING, State.BLOCKED, "a one-time job waits for the jobs that it depends on")
 REFUSE = Transition(
     "refuse",
     _NOTHING,

@@ -218,6 +218,11 @@ class Workflow:
         key = workflow if isinstance(workflow, str) else getattr(workflow, "key", None)
         if not isinstance(key, str):
             raise self._error(f"`sub` takes a workflow or the key of its job, got {workflow!r:.60}.")
+        if not isinstance(workflow, str) and getattr(workflow, "timing", None) is None:
+            raise self._error(
+                f"{workflow.name} has no job of its own that a step could run: give it a schedule or an event, such as"
+                f' @app.workflow(event={{"type": "start.{workflow.name}"}}).'
+            )
         given = {**arguments, **(args or {})}
         default = getattr(workflow, "name", key.rpartition(":")[2])
         options = {"when": when, "if_": if_}

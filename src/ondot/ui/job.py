@@ -87,6 +87,8 @@ class JobView:
     explanation: JobExplanation
     letters: tuple[Letter, ...]
     open_letters: int
+    depends_on: tuple[str, ...]
+    """The jobs that it waits for, or waited for."""
     steps: int | None
     """Of a workflow: the number of its steps."""
     rule: JobEvents | None
@@ -147,6 +149,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         explanation=explanation,
         letters=tuple(letters),
         open_letters=open_letters,
+        depends_on=row.spec.depends_on,
         steps=len(row.spec.target.steps) if isinstance(row.spec.target, WorkflowTarget) else None,
         rule=rule,
     )
