@@ -1,6 +1,7 @@
 """Repairs of runs, pass by pass: retry, retry from a step, skip, a result by hand (W3, W8)."""
 
 import json
+from random import Random
 from typing import Any
 
 import pytest
@@ -8,15 +9,18 @@ import pytest
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.workflows.begin import begin
 from ondot.flow.workflows.repair import Repaired, Wanted, repair_run
+from ondot.flow.workflows.waits import end_waits_pass
 from ondot.model.errors import Conflict, InvalidBody, NotFound
 from ondot.model.execution import State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
+from ondot.model.workflow.spec import Wait
 from ondot.store.audit import By, list_audit
 from ondot.store.run_reads import list_past_steps, list_repairs
-from tests.flow.workflows import advance, run_state, run_steps, start, step, step_of, step_states
+from tests.flow.test_maps import item_of, over, run_all
+from tests.flow.workflows import advance, run_state, run_steps, start, step, step_of, step_states, workflow
 from tests.proves import proves
-from tests.world import Worker, World, failed
+from tests.world import Worker, World, failed, job
 
 BY = By("ann", "the disk is back")
 BROKEN = failed(retryable=False)
@@ -264,10 +268,108 @@ async def test_unknown_steps_and_steps_that_cannot_be_repaired_are_named(world: 
 
 @proves("W8")
 async def test_a_run_that_has_not_started_cannot_be_repaired(world: World) -> None:
-    from tests.flow.workflows import workflow
-    from tests.world import job
-
     accepted = await world.submit(job("flow", target=workflow(CHAIN)))
     [execution] = await world.executions(accepted.id)
     with pytest.raises(Conflict, match="has not started"):
         await repair(world, execution.id)
+
+
+@proves("W7", "W8")
+async def test_a_retry_of_a_mapped_step_runs_only_the_items_that_failed(world: World) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, {"m": step(map=over([1, 2, 3, 4])), "after": step("m")})
+    await run_all(world, worker, run, lambda _, item, __: BROKEN if item in {1, 3} else None)
+    assert await run_state(world, run) == "BLOCKED"
+    await repair(world, run)
+    await resume(world, worker, run)
+    items = await worker.lease()
+    assert sorted(item_of(item) or 0 for item in items) == [1, 3]
+    await worker.complete_all(items)
+    await advance(world, run)
+    assert await run_steps(world, worker, run) == [["after"]]
+    assert await run_state(world, run) == "SUCCEEDED"
+
+
+@proves("W7", "W8")
+async def test_a_run_from_a_step_above_a_map_makes_all_its_items_again(world: World) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, {"list": step(), "m": step("list", map=over([1, 2])), "after": step("m")})
+    await run_all(world, worker, run, lambda name, _, __: BROKEN if name == "after" else None)
+    await repair(world, run, "list", change="from")
+    await resume(world, worker, run)
+    assert await run_all(world, worker, run) == [{"list": 1}, {"m": 2}, {"after": 1}]
+    assert await run_state(world, run) == "SUCCEEDED"
+
+
+@proves("W8")
+async def test_a_step_that_waits_for_a_time_starts_to_wait_again(world: World) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, {"a": step(), "w": step("a", target=Wait(for_s=60)), "b": step("w")})
+    await run_steps(world, worker, run)
+    assert (await step_states(world, run))["w"] == "RELEASED"
+    done = await repair(world, run, "a", change="from")
+    assert done.stopped == ("w",)
+    assert await run_steps(world, worker, run) == [["a"]]
+    await world.advance(61)
+    await end_waits_pass(world.database)
+    await advance(world, run)
+    assert await run_steps(world, worker, run) == [["b"]]
+    assert await run_state(world, run) == "SUCCEEDED"
+
+
+@proves("W8", "P14")
+@pytest.mark.parametrize("seed", range(3))
+async def test_a_hundred_retries_from_random_steps_while_the_run_runs(world: World, seed: int) -> None:
+    """However often steps are run again, each generation runs once, and the run ends as its last outcomes say."""
+    random = Random(seed)
+    worker = await world.worker()
+    names = [f"s{no}" for no in range(8)]
+    steps = {
+        name: step(*random.sample(names[:no], random.randint(0, min(no, 3))), when=random.choice(["success", "ended"]))
+        for no, name in enumerate(names)
+    }
+    run = await start(world, worker, steps)
+    held: list[Any] = []
+    repaired = refused = 0
+    while repaired + refused < 100:
+        match random.randint(0, 3):
+            case 0 if held:
+                outcome = BROKEN if random.random() < 0.3 else None
+                await worker.complete(held.pop(random.randrange(len(held))), outcome)
+                await advance(world, run)
+            case 1:
+                for assignment in await worker.lease(random.randint(1, 3)):
+                    if assignment.leased.id == run:
+                        assert await begin(world.database, world.dispatcher, worker.id, assignment.leased) is True
+                        worker.completer.release(assignment.lease_id)
+                    else:
+                        held.append(assignment)
+            case _:
+                try:
+                    await repair(world, run, random.choice(names), change=random.choice(["retry", "from", "skip"]))
+                    repaired += 1
+                except Conflict:
+                    refused += 1
+        if await run_state(world, run) in {"SUCCEEDED", "FAILED"}:
+            break
+    assert repaired > 3
+    for _ in range(200):
+        for assignment in held:
+            await worker.complete(assignment)
+        held = []
+        await advance(world, run)
+        for assignment in await worker.lease():
+            if assignment.leased.id == run:
+                assert await begin(world.database, world.dispatcher, worker.id, assignment.leased) is True
+                worker.completer.release(assignment.lease_id)
+            else:
+                held.append(assignment)
+        if not held and (state := await run_state(world, run)) == "BLOCKED":
+            await repair(world, run)
+        elif not held and state in {"SUCCEEDED", "FAILED"}:
+            break
+    assert await run_state(world, run) == "SUCCEEDED"
+    assert await world.count("arrival") == await world.count("execution") == await world.count("ready") == 0
+    released = await world.value("SELECT sum(generation) FROM ondot.step WHERE run_id = $1", run)
+    ended = await world.value("SELECT count(*) FROM ondot.history WHERE job_id = $1 AND origin = 'step'", run)
+    assert released == ended, "each generation is one execution"

@@ -38,7 +38,7 @@ from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.model.workflow.verdict import find_unhandled
 from ondot.ports.objects import Objects
 from ondot.store.audit import Action, By, record
-from ondot.store.children import find_children
+from ondot.store.children import find_children, request_child_cancels
 from ondot.store.database import Database
 from ondot.store.endings import end_queued, request_cancels
 from ondot.store.executions import get_execution
@@ -52,6 +52,7 @@ from ondot.store.repairs import (
     resolve_step_letters,
 )
 from ondot.store.runs import RunRow, lock_run, requeue_run
+from ondot.store.step_waits import stop_waits
 from ondot.store.steps import change_steps, find_all_steps
 from ondot.telemetry.log import get_logger
 
@@ -309,7 +310,7 @@ async def _reset(
 
 
 async def _stop(work: RunPass, plan: Repair, rows: dict[int, StepRow], why: str) -> None:
-    """Cancel the executions of steps that run and shall run again. Their ends arrive, and start the next generation."""
+    """Cancel what runs of steps that shall run again. Its ends arrive, and start the next generation."""
     if not plan.stopped:
         return
     run, connection = work.run, work.connection
@@ -321,16 +322,30 @@ async def _stop(work: RunPass, plan: Repair, rows: dict[int, StepRow], why: str)
         if len(asked) == len(running):
             break
         # A worker took one or gave it back at this moment: look again.
+    awaited = [ExecutionId(id_) for no in plan.stopped if (id_ := rows[no].execution_id) is not None]
+    await stop_waits(connection, run.tenant_no, run.id, awaited)
+    found: set[UUID] = set(await _stop_children(work, plan, why))
     # In this order: one that ends meanwhile is no longer live, and its end can be seen.
-    found: set[UUID] = set(await find_live_of_steps(connection, run.tenant_no, run.id, plan.stopped))
-    awaited = [id_ for no in plan.stopped if (id_ := rows[no].execution_id) is not None]
+    found |= set(await find_live_of_steps(connection, run.tenant_no, run.id, plan.stopped))
     found |= await find_open_ends(connection, run.tenant_no, run.id, awaited)
     for no in plan.stopped:
         if rows[no].execution_id not in found:
-            rows[
-                no
-            ].execution_id = None  # Nothing of it runs: a step that waits for a time or a person has no execution.
+            rows[no].execution_id = None  # Nothing of it ends: it waited for a time or a person, or is a map.
     work.effects.runs.add(run.id)
+
+
+async def _stop_children(work: RunPass, plan: Repair, why: str) -> list[ExecutionId]:
+    """Cancel the child runs of steps that shall run again; returns them."""
+    run, connection = work.run, work.connection
+    if not any(no in work.graph.sub_workflows for no in plan.stopped):
+        return []
+    found = await find_children(connection, run.tenant_no, run.id)
+    children = [child for child in found if child.step_no in plan.stopped]
+    fresh = {child.id: why for child in children if not child.has_started}
+    ended = set(await end_queued(connection, run.tenant_no, fresh, CANCEL)) if fresh else set()
+    left = [child.id for child in children if child.id not in ended]
+    await request_child_cancels(connection, run.tenant_no, left, why)
+    return [child.id for child in children]
 
 
 async def _requeue(work: RunPass) -> None:
