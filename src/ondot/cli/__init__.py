@@ -30,6 +30,7 @@ from ondot.cli import (
     key,
     migrate,
     pool,
+    run,
     secret,
     tenant,
     user,
@@ -90,6 +91,7 @@ app.command("scheduler", rich_help_panel=RUN)(scheduler)
 app.command("worker", rich_help_panel=RUN)(worker)
 app.add_typer(job.app, name="job", rich_help_panel=USE)
 app.add_typer(workflow.app, name="workflow", rich_help_panel=USE)
+app.add_typer(run.app, name="run", rich_help_panel=USE)
 app.add_typer(execution.app, name="execution", rich_help_panel=USE)
 app.add_typer(event.app, name="event", rich_help_panel=USE)
 app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)

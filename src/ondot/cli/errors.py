@@ -36,7 +36,20 @@ UNAVAILABLE: Final = 5
 
 ORDER: Final = (
     *("up", "api", "scheduler", "worker"),
-    *("job", "workflow", "execution", "event", "dead-letter", "fleet", "pool", "secret", "hook", "audit", "cron"),
+    *(
+        "job",
+        "workflow",
+        "run",
+        "execution",
+        "event",
+        "dead-letter",
+        "fleet",
+        "pool",
+        "secret",
+        "hook",
+        "audit",
+        "cron",
+    ),
     *("migrate", "doctor", "tenant", "user", "key", "webhook", "version"),
 )
 SERVER_PACKAGES: Final = frozenset(

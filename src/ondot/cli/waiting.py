@@ -39,8 +39,10 @@ async def until_ended(client: "Client", execution_id: str) -> Json:
     with progress_bar() as show_bar:
         async for _ in pauses():
             execution = await client.get_execution(execution_id)
-            if has_ended(execution) or needs_a_person(execution):
+            if has_ended(execution):
                 return execution
+            if needs_a_person(execution):
+                return execution | {"reason": (await client.get_run(execution_id))["reason"]}
             show_bar(*progress_of(execution))
     raise AssertionError("the pauses do not end")
 

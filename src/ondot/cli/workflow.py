@@ -1,4 +1,4 @@
-"""`ondot workflow`: create, list and get. Its runs are `ondot run`; pause, delete and the rest are as of any job."""
+"""`ondot workflow`: create, list, get, runs. One run is `ondot run`; pause, delete and the rest are as of any job."""
 
 from collections.abc import Awaitable
 from datetime import UTC, datetime
@@ -106,6 +106,21 @@ def explain(
 
     now = instant_of(explanation["now"]) or datetime.now(UTC)
     return show(explanation_card("run", explanation, now))
+
+
+@app.command()
+def runs(
+    job_id: JobId,
+    state: Annotated[str | None, typer.Option(help="PENDING, RUNNING, BLOCKED, SUCCEEDED, FAILED, …")] = None,
+    limit: Limit = 50,
+    output: Output = Format.TABLE,
+) -> None:
+    """List the runs of a workflow, also those that wait for their turn, latest first."""
+    filters = {"state": state and state.upper()}
+    page = ask(lambda client: gather(lambda paging: client.list_runs(job_id, **filters, **paging), limit))
+    from ondot.cli.run_views import run_table
+
+    show_page(page, output, run_table, none="No runs.")
 
 
 def _show_workflow(job: Json) -> None:

@@ -155,7 +155,7 @@ class Client(Requests):
     ) -> Json:
         """Repair or control a run; `fields` as the route takes them, such as `{"from": ["load"]}`."""
         path = f"/v1/runs/{_segment(id_)}/{action}"
-        return await self._make(path, dict(fields or {}), idempotency_key, {"reason": reason})
+        return await self._make(path, dict(fields or {}) | _leave_out_none(reason=reason), idempotency_key)
 
     # Events.
 

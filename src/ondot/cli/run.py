@@ -1,0 +1,220 @@
+"""`ondot run`: runs of workflows (W3, W8): list, get, and repairs of them. Through the API, not the database."""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import UUID
+
+import typer
+
+from ondot.cli.body import payload_of
+from ondot.cli.calling import ask
+from ondot.cli.errors import FAILED
+from ondot.cli.options import Limit, Output, Reason, Wait
+from ondot.cli.output import Format, show, show_document, show_line
+from ondot.cli.pages import gather, show_page
+from ondot.cli.waiting import pauses
+
+if TYPE_CHECKING:
+    from ondot.sdk.client import Client
+
+Json = dict[str, Any]
+Action = Literal["retry", "rerun", "skip", "result", "give-up", "pause", "resume", "cancel"]
+
+RunId = Annotated[UUID, typer.Argument(metavar="RUN_ID", help="The run's id.", show_default=False)]
+StepName = Annotated[str, typer.Argument(metavar="STEP", help="The name of the step.", show_default=False)]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
+From = Annotated[
+    list[str] | None, typer.Option("--from", metavar="STEP", help="This step and everything below it. May be repeated.")
+]
+Payload = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="The payload of the named steps from now on.")]
+Latest = Annotated[
+    bool, typer.Option("--latest-version", help="Use the workflow's latest version, not the one that the run has.")
+]
+
+app = typer.Typer(help="Runs of workflows: look at them, and repair them.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_(
+    state: Annotated[
+        list[str] | None, typer.Option(help="RUNNING, BLOCKED, SUCCEEDED, FAILED, … May be repeated.")
+    ] = None,
+    workflow: Annotated[UUID | None, typer.Option(metavar="JOB_ID", help="Only runs of this workflow.")] = None,
+    limit: Limit = 50,
+    output: Output = Format.TABLE,
+) -> None:
+    """List runs that have started, newest first."""
+    filters: Json = {"state": [one.upper() for one in state or ()] or None, "job_id": workflow}
+    page = ask(lambda client: gather(lambda paging: client.list_runs(**filters, **paging), limit))
+    from ondot.cli.run_views import run_table
+
+    show_page(page, output, run_table, none="No runs.")
+
+
+@app.command()
+def get(
+    run_id: RunId,
+    watch: Annotated[
+        bool,
+        typer.Option("--watch", "-w", help="Draw it until it ends or is BLOCKED; exit with 1 unless it succeeded."),
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show a run: its steps as a tree, with their states and times."""
+
+    async def question(client: "Client") -> Json:
+        return await until_settled(client, str(run_id)) if watch else await client.get_run(run_id)
+
+    run = ask(question)
+    show_run(run, output)
+    if watch and run["state"] != "SUCCEEDED":
+        raise typer.Exit(FAILED)
+
+
+@app.command()
+def step(run_id: RunId, name: StepName, output: Output = Format.TABLE) -> None:
+    """Show a step of a run, with its result and all its generations."""
+    found = ask(lambda client: client.get_step(run_id, name))
+    if output is not Format.TABLE:
+        return show_document(found, output)
+    from ondot.cli.run_views import generation_table, step_card
+
+    now = datetime.now(UTC)
+    show(step_card(found, now))
+    if len(found["generations"]) > 1:
+        show_line("")
+        show(generation_table(found["generations"], now))
+    return None
+
+
+@app.command()
+def retry(
+    run_id: RunId,
+    steps: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STEP]...", help="Steps that failed or run. Default: all that failed."),
+    ] = None,
+    from_: From = None,
+    payload: Payload = None,
+    latest_version: Latest = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run steps of a run again, and everything that follows from them. The run keeps its id."""
+    if steps and from_:
+        raise typer.BadParameter("Name steps, or give --from; not both.", param_hint="--from")
+    fields: Json = {"steps": steps or None, "from": from_ or None, **payload_of(payload)}
+    if latest_version:
+        fields["version"] = "latest"
+    _change(run_id, "retry", fields, reason, output, dry_run=dry_run, wait=wait)
+
+
+@app.command()
+def skip(
+    run_id: RunId,
+    name: StepName,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Count a failed step as skipped, and decide what is below it again."""
+    _change(run_id, "skip", {"step": name}, reason, output, dry_run=dry_run)
+
+
+@app.command()
+def result(
+    run_id: RunId,
+    name: StepName,
+    value: Annotated[str, typer.Argument(metavar="JSON|@FILE", help="The result of the step.", show_default=False)],
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Count a failed step as succeeded with this result, and decide what is below it again."""
+    fields = {"step": name, "result": payload_of(value)["payload"]}
+    _change(run_id, "result", fields, reason, output, dry_run=dry_run)
+
+
+@app.command("give-up")
+def give_up(run_id: RunId, reason: Reason = None, dry_run: DryRun = False, output: Output = Format.TABLE) -> None:
+    """End a BLOCKED run FAILED, after its `finally` steps."""
+    _change(run_id, "give-up", {}, reason, output, dry_run=dry_run)
+
+
+@app.command()
+def pause(run_id: RunId, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """Start no further steps of a run. Steps that run go on."""
+    _change(run_id, "pause", {}, reason, output)
+
+
+@app.command()
+def resume(run_id: RunId, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """Start steps of a paused run again."""
+    _change(run_id, "resume", {}, reason, output)
+
+
+@app.command()
+def cancel(run_id: RunId, reason: Reason = None, dry_run: DryRun = False, output: Output = Format.TABLE) -> None:
+    """Cancel a run: what runs is asked to stop, then `finally` steps run. A second cancel stops these too."""
+    _change(run_id, "cancel", {}, reason, output, dry_run=dry_run)
+
+
+def _change(
+    run_id: UUID,
+    action: Action,
+    fields: Json,
+    reason: str | None,
+    output: Format,
+    *,
+    dry_run: bool = False,
+    wait: bool = False,
+) -> None:
+    """Send a change of a run, and show what it did; with `wait`, how the run goes on."""
+    given = {name: value for name, value in fields.items() if value is not None or name in {"payload", "result"}}
+    body = given | ({"dry_run": True} if dry_run else {}) | ({"reason": reason} if reason else {})
+
+    async def question(client: "Client") -> tuple[Json, Json | None]:
+        done = await client.change_run(run_id, action, body)
+        return done, await until_settled(client, done["run_id"]) if wait and not dry_run else None
+
+    done, run = ask(question)
+    if run is not None:
+        show_run(run, output)
+        if run["state"] != "SUCCEEDED":
+            raise typer.Exit(FAILED)
+    elif output is not Format.TABLE:
+        show_document(done, output)
+    else:
+        from ondot.cli.run_views import change_in_words
+
+        for line in change_in_words(done):
+            show_line(line)
+
+
+async def until_settled(client: "Client", run_id: str) -> Json:
+    """The run, once it has ended or waits for a person; a terminal shows its tree meanwhile."""
+    from ondot.cli.run_views import live_tree
+
+    with live_tree() as draw:
+        async for _ in pauses():
+            run = await client.get_run(run_id)
+            if run["state"] in {"SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED"}:
+                return run
+            draw(run)
+    raise AssertionError("the pauses do not end")
+
+
+def show_run(run: Json, output: Format) -> None:
+    if output is not Format.TABLE:
+        return show_document(run, output)
+    from ondot.cli.run_views import advice_for, run_card, run_tree
+
+    show(run_card(run, datetime.now(UTC)))
+    if run["steps"]:
+        show_line("")
+        show(run_tree(run))
+    for line in advice_for(run):
+        show_line(line)
+    return None

@@ -1,0 +1,85 @@
+"""`ondot run` and `ondot workflow runs`, against the API as served (W3, W8)."""
+
+import asyncio
+import json
+from typing import Any
+
+from tests.cli.running import Ran, ondot
+from tests.flow.test_repair import blocked, resume
+from tests.flow.workflows import run_state, run_steps
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World
+
+
+async def ask(page: Served, *words: object) -> Ran:
+    return await asyncio.to_thread(ondot, *map(str, words), url=page.url)
+
+
+async def answer(page: Served, *words: object) -> dict[str, Any]:
+    ran = await ask(page, *words, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    document = json.loads(ran.out)
+    assert isinstance(document, dict)
+    return document
+
+
+@proves("W3", "W8", "O5")
+async def test_a_blocked_run_is_drawn_as_a_tree_and_retried(world: World) -> None:
+    worker = await world.worker()
+    run = await blocked(world, worker)
+    async with served(world.database) as page:
+        shown = await ask(page, "run", "get", run)
+        assert "BLOCKED" in shown.out
+        assert "step b failed" in shown.out
+        assert f"ondot run retry {run}" in shown.out
+        lines = shown.out.splitlines()
+        assert any("FAILED b" in line for line in lines)
+        assert any("BLOCKED c" in line and "parent b failed" in line for line in lines)
+        watched = await ask(page, "run", "get", run, "-w")
+        assert watched.code == 1, "a run that waits for a person has not succeeded"
+        dry = await ask(page, "run", "retry", run, "--dry-run")
+        assert "Would run again, if its rule says so: b, c" in dry.out
+        done = await ask(page, "run", "retry", run, "--reason", "fixed")
+        assert (done.code, done.out.splitlines()) == (
+            0,
+            ["Runs again, if its rule says so: b, c", f"The run {run} is PENDING."],
+        )
+        again = await ask(page, "run", "retry", run)
+        assert again.code == 4
+        await resume(world, worker, run)
+        await run_steps(world, worker, run)
+        assert (await ask(page, "run", "get", run, "-w")).code == 0
+        listed = await answer(page, "run", "list", "--state", "succeeded")
+        assert [item["id"] for item in listed["items"]] == [str(run)]
+        of_workflow = await ask(page, "workflow", "runs", listed["items"][0]["job_id"])
+        assert "SUCCEEDED" in of_workflow.out
+        step = await ask(page, "run", "step", run, "b")
+        assert "GENERATION" in step.out
+
+
+@proves("W8", "O5")
+async def test_steps_are_skipped_and_given_results_and_runs_given_up_by_command(world: World) -> None:
+    worker = await world.worker()
+    run = await blocked(world, worker)
+    async with served(world.database) as page:
+        wrong = await ask(page, "run", "skip", run, "bb")
+        assert (wrong.code, "did you mean 'b'?" in wrong.err) == (2, True)
+        done = await answer(page, "run", "result", run, "b", '{"n": 1}')
+        assert done["set_by_hand"] == {"b": "SUCCEEDED"}
+        await resume(world, worker, run)
+        assert "is RUNNING" in (await ask(page, "run", "pause", run)).out
+        await ask(page, "run", "resume", run)
+        assert (await ask(page, "run", "give-up", run)).code == 4
+        assert (await ask(page, "run", "cancel", run, "--reason", "wrong day")).code == 0
+        assert await run_state(world, run) == "CANCELLED"
+
+
+@proves("W8", "O5")
+async def test_waiting_for_a_run_that_is_blocked_ends_with_1_and_names_the_step(world: World) -> None:
+    worker = await world.worker()
+    run = await blocked(world, worker)
+    async with served(world.database) as page:
+        waited = await ask(page, "execution", "get", run, "-w")
+        assert waited.code == 1
+        assert "step b failed" in waited.out, waited.out
