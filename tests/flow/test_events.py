@@ -12,6 +12,8 @@ from ondot.model.errors import InvalidBody
 from ondot.model.event import Event, read_event
 from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.schedule import OnEvent, Schedule
+from ondot.model.target import FunctionTarget
+from ondot.model.workflow.spec import StepSpec, WorkflowTarget
 from ondot.store.database import open_database
 from ondot.store.events import Answer, EventFilter, find_event_of, list_events
 from ondot.transports.polling import PollingTransport
@@ -188,3 +190,15 @@ async def test_an_event_that_would_take_long_to_match_is_refused_and_others_are_
     assert isinstance(results[1], list)
     async with world.database.connection() as connection:
         assert len(await list_events(connection, DEFAULT_TENANT, EventFilter(), limit=10)) == 1
+
+
+@proves("S11", "W1")
+async def test_an_event_starts_a_run_of_a_workflow_with_its_data(world: World) -> None:
+    steps = {"first": StepSpec(target=FunctionTarget(name="first"))}
+    payload = b'{"order":{"$from":"event.data.order"}}'
+    accepted = await world.submit(job("flow", target=WorkflowTarget(steps=steps), schedule=on_paid(), payload=payload))
+    [answer] = await EventReceiver(world.database, world.dispatcher).receive(DEFAULT_TENANT, [paid(1, order="A-1")])
+    worker = await world.worker()
+    [assignment] = await worker.lease()
+    assert (assignment.leased.id, assignment.leased.job_id) == (answer.executions[0], accepted.id)
+    assert assignment.payload == b'{"order":"A-1"}'

@@ -25,16 +25,20 @@ from ondot.flow.audit_verify import verify_audit
 from ondot.flow.backfill import Backfill, count_backfill, start_backfill
 from ondot.flow.cancel import cancel
 from ondot.flow.change import change
+from ondot.flow.events.receive import EventReceiver
 from ondot.flow.explain import explain_job
 from ondot.flow.plan import Planning, plan_timers
+from ondot.model.event import read_event
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, first_id_at
-from ondot.model.misfire import Misfire
+from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.planning import first_execution_id
+from ondot.model.schedule import OnEvent, Schedule
 from ondot.model.workflow.states import RunState
 from ondot.store import (
     audit,
     dead_letters,
+    events,
     executions,
     explain,
     jobs,
@@ -53,8 +57,10 @@ from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.database import open_database
 from ondot.store.day_bounds import LAST_ID
+from ondot.store.event_matches import find_matches
 from ondot.store.newest import NO_ID, Kept
 from ondot.store.owed import list_backfills
+from ondot.store.own_events import find_hops
 from ondot.store.queries import load_queries, nouns
 from ondot.store.retain import remove_jobs
 from ondot.store.run_reads import RunRow
@@ -68,7 +74,7 @@ DAYS: Final = 90
 PAGE: Final = 5
 FEW: Final = 200
 """Locks of a page: partitions of 8 days and of the two weeks ahead, with their indexes. All days have more."""
-READS: Final = re.compile(r"(?:FROM|JOIN) ondot\.(?:job_once|history|attempt|log|audit|object)\b")
+READS: Final = re.compile(r"(?:FROM|JOIN) ondot\.(?:job_once|history|attempt|log|audit|object|event|event_match)\b")
 NOT_BOUNDED: Final = {
     "take_letters": "filtered by pool, which only history knows, it looks at every day",
     "has_passed_over": "as take_letters",
@@ -120,6 +126,7 @@ async def use_everything(world: World) -> None:
     await start_backfill(world.database, DEFAULT_TENANT, recurring.id, backfill, render=lambda _: "")
     await world.work_off()
     await explain_job(world.database, DEFAULT_TENANT, recurring.id, at=world.now)
+    await use_events(world)
     async with world.database.connection() as connection:
         for number in range(PAGE):
             await audit.record(connection, DEFAULT_TENANT, "somebody", "execution.cancel", pages[number].id)
@@ -152,6 +159,32 @@ def a_run(id_: ExecutionId, job_id: JobId, started_at: datetime) -> RunRow:
         blocked=0,
         superseded=0,
     )
+
+
+async def use_events(world: World) -> None:
+    """A job that events start: an event, the same one again, and two for which it is paused."""
+    accepted = await world.submit(job(schedule=Schedule(when=OnEvent(type="paid"), misfire=Misfire(policy="once"))))
+    receiver = EventReceiver(world.database, world.dispatcher)
+
+    async def send(id_: str) -> events.Answer:
+        event = read_event({"specversion": "1.0", "id": id_, "source": "/shop", "type": "paid"})
+        [answer] = await receiver.receive(DEFAULT_TENANT, [event])
+        return answer
+
+    first = await send("1")
+    assert await send("1") == first
+    for id_ in ("2", "3"):
+        await change.pause(world.database, DEFAULT_TENANT, accepted.id)
+        await send(id_)
+        missed: MissedPolicy = "once" if id_ == "2" else "skip"
+        await change.resume(world.database, world.dispatcher, DEFAULT_TENANT, accepted.id, missed=missed)
+    async with world.database.connection() as connection:
+        [row] = await events.list_events(connection, DEFAULT_TENANT, events.EventFilter(), limit=1)
+        assert await events.get_event(connection, DEFAULT_TENANT, row.id) == row
+        await events.list_matches(connection, DEFAULT_TENANT, row.id)
+        await find_matches(connection, DEFAULT_TENANT, [row.id], PAGE)
+        await find_hops(connection, DEFAULT_TENANT, [first.executions[0]])
+        assert await events.find_event_of(connection, DEFAULT_TENANT, first.executions[0]) == first.id
 
 
 async def look_around(world: World, connection: Connection, job_id: Any, once_id: Any) -> None:

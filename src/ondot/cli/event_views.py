@@ -30,11 +30,10 @@ def event_table(events: Iterable[Json], _now: datetime) -> "Table":
 def event_view(entry: Json) -> "RenderableType":
     from rich.console import Group
 
-    drawn = table("JOB", "NAME", "OUTCOME", "EXECUTION", whole=("JOB", "EXECUTION"))
+    drawn = table("JOB", "OUTCOME", "EXECUTION", whole=("OUTCOME",))
     for match in entry["matches"]:
         drawn.add_row(
-            cell(match["job_id"]),
-            cell(match["job_name"] or ""),
+            cell(match["job_name"], match["job_id"]),
             cell(match["outcome"]),
             cell(match["execution_id"] or ""),
         )
