@@ -137,7 +137,7 @@ BY_POOL: Final = (
     "/v1/dead-letters/{",
 )
 """Routes that answer a key that is limited to pools; the others concern the whole tenant."""
-OF_THE_WHOLE: Final = {"PATCH /v1/pools/{name}"}
+OF_THE_WHOLE: Final = {"PATCH /v1/pools/{name}", "GET /v1/workflows/{id}/runs"}
 
 CALLERS: Final[dict[str, tuple[Role, dict[str, Any]]]] = {
     **{role.value: (role, {}) for role in Role},

@@ -12,6 +12,7 @@ from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import list_http_targets
 from ondot.model.keys import new_key
 from ondot.store.keys import add_key
+from ondot.store.secrets import count_plain_credentials
 from tests.api.conftest import Caller, key_of
 from tests.api.keys import make_key_with
 from tests.api.test_secrets import VALUE, caller_with, dump, put
@@ -241,3 +242,13 @@ async def test_a_quota_on_payloads_holds_for_payloads_of_steps(owned: Caller) ->
     answer = await owned.http.post("/v1/workflows", json=body, headers=headers)
     assert answer.status_code != 201, answer.text
     assert "payload" in answer.text
+
+
+@proves("T5")
+async def test_doctor_counts_a_workflow_whose_credentials_are_stored_in_plain_once(api: Caller) -> None:
+    http = {"target": {"http": {"url": "https://a.org", "headers": {"authorization": "Bearer abcdefgh", "x-a": "b"}}}}
+    created = await create(api, {"name": "n", "every": "1h", "steps": {"a": http, "b": http, "c": {"function": "f"}}})
+    assert "stored in plain" in created["warnings"][0]
+    await create(api, of({"function": "f"}))
+    async with api.world.database.connection() as connection:
+        assert await count_plain_credentials(connection, 100) == 1

@@ -28,7 +28,7 @@ from ondot.cli.output import (
     show_pieces,
 )
 from ondot.cli.pages import gather, show_page
-from ondot.cli.waiting import has_ended, log_pages, until_ended
+from ondot.cli.waiting import has_ended, log_pages, needs_a_person, until_ended
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -177,6 +177,9 @@ app.command("explain")(explain.explain_execution)
 def end_with(execution: Json, output: Format) -> None:
     """Show how it ended, and exit with the matching code."""
     show_execution(execution, output)
+    if needs_a_person(execution) and output is Format.TABLE:
+        show_line("")
+        show_line(f"It waits for a person. To see why: ondot workflow explain {execution['id']}")
     if execution["state"] != "SUCCEEDED":
         raise typer.Exit(FAILED)
 

@@ -94,7 +94,14 @@ SELECT count(*) FROM (
     SELECT v.spec FROM (SELECT id, version FROM ondot.job WHERE state <> 'DELETED' ORDER BY id DESC LIMIT $1::integer) j
     JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
 ) s
-WHERE s.spec #>> '{target,kind}' = 'http' AND json_typeof(s.spec #> '{target,headers}') = 'object' AND EXISTS (
-    SELECT FROM json_each(s.spec #> '{target,headers}') h
-    WHERE json_typeof(h.value) = 'string'
+WHERE EXISTS (
+    SELECT FROM (
+        SELECT s.spec -> 'target' AS target
+        UNION ALL
+        SELECT step.value -> 'target' FROM json_each(
+            CASE WHEN s.spec #>> '{target,kind}' = 'workflow' THEN s.spec #> '{target,steps}' ELSE '{}' END) step
+    ) t
+    CROSS JOIN LATERAL json_each(
+        CASE WHEN json_typeof(t.target -> 'headers') = 'object' THEN t.target -> 'headers' ELSE '{}' END) h
+    WHERE t.target ->> 'kind' = 'http' AND json_typeof(h.value) = 'string'
       AND ('-' || regexp_replace(lower(h.key), '[^0-9a-z]', '-', 'g')) LIKE ANY($2::text[]));
