@@ -169,6 +169,14 @@ def test_a_workflow_that_was_read_can_be_sent_again_and_stored(body: dict[str, A
             "is no mapped step",
         ),
         (
+            {
+                "b": {"function": "f", "map": {"over": [1]}},
+                "a": {"depends_on": ["b"], "function": "f", "when": "ended", "map": {"each": "b"}},
+            },
+            "/steps/a/map/each",
+            "so `when` cannot be `ended`",
+        ),
+        (
             {"b": {}, "a": {"function": "f", "if": {"steps": {"b": {"result": [1]}}}}},
             "/steps/a/if/steps/b",
             "`b` is not above `a`",

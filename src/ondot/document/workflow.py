@@ -273,6 +273,8 @@ def _find_fault_of_each(name: str, spec: StepSpec, each: str, specs: Mapping[str
         yield path, f"`{name}` follows the items of `{each}`, so it must depend on it: add it to `depends_on`."
     elif specs[each].map is None:
         yield path, f"`{each}` is no mapped step, so it has no items to follow; use `over`."
+    elif spec.when in {"failure", "ended"}:
+        yield path, f"`{name}` follows items of `{each}` that succeeded, so `when` cannot be `{spec.when}`; use `over`."
 
 
 def _judge(name: str, found: Reference | str, specs: Mapping[str, StepSpec], ancestry: Ancestry) -> str | None:
