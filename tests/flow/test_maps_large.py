@@ -41,7 +41,7 @@ async def check_once(world: World, run: ExecutionId, count: int) -> None:
 
 
 @proves("W7")
-@pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("count", [1_000, pytest.param(100_000, marks=[pytest.mark.long, pytest.mark.timeout(1200)])])
 async def test_every_item_of_a_long_list_runs_once(world: World, count: int) -> None:
     worker = await world.worker()
     steps = {

@@ -79,7 +79,8 @@ ORDER BY item_no LIMIT $4::integer;
 -- locks: none (the run is locked)        index: item_pkey
 -- Arrivals of items. One whose item no longer names its execution changes nothing, and is missing from the answer.
 -- $1 tenant_no, $2 run_id, $3 step_nos, $4 item_nos, $5 execution_ids, $6 states
--- Each row is found by a subquery: joined, the planner, which may have seen the table empty, compares all with all.
+-- Each row is found by its place: joined by key, the planner, which may have seen the table empty, compares all with all
+-- (530 ms instead of 13 for 1,000).
 WITH arrived AS MATERIALIZED (
     SELECT a.step_no, a.item_no, i.row_at, i.state AS before, a.state AS after
     FROM unnest($3::integer[], $4::integer[], $5::uuid[], $6::text[]) AS a(step_no, item_no, execution_id, state)
@@ -91,8 +92,7 @@ WITH arrived AS MATERIALIZED (
 )
 UPDATE ondot.item i SET state = a.after
 FROM arrived a
-WHERE i.ctid = ANY (ARRAY(SELECT row_at FROM arrived)) AND i.step_no = a.step_no AND i.item_no = a.item_no
-  AND i.tenant_no = $1
+WHERE i.ctid = (SELECT a.row_at) AND i.tenant_no = $1
 RETURNING i.step_no, i.item_no, a.before, a.after;
 
 -- name: offer_items :one
