@@ -6,7 +6,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from ondot.model.ids import ExecutionId
-from ondot.model.workflow.spec import StepSpec
+from ondot.model.workflow.spec import Approve, StepSpec
 from tests.flow.workflows import advance, run_steps, start, step
 from tests.proves import proves
 from tests.ui.browsing import needs_chromium, open_browser, visit
@@ -139,5 +139,46 @@ async def test_hostile_names_stay_text_and_fit_the_window(
         await expect(shown).to_have_count(4)
         assert await visitor.page.locator("main img").count() == 0
         assert await visitor.overflow() <= 0
+        assert visitor.trouble == []
+        await visitor.page.close()
+
+
+@proves("W3", "W9")
+async def test_failed_steps_are_retried_from_the_page_after_a_preview(world: World, browser: Browser) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, NIGHTLY)
+    await run_steps(world, worker, run, {"check": failed("broken", retryable=False)})
+    async with served(world.database) as page:
+        visitor = await visit(browser, f"{page.url}/runs/{run}")
+        await visitor.page.get_by_role("button", name="Retry failed").click()
+        dialog = visitor.page.locator("#run-dialog")
+        await expect(dialog.locator("[data-preview]")).to_contain_text(
+            "These steps run again, if their rules say so: check"
+        )
+        await dialog.get_by_role("button", name="Back").click()
+        assert await worker.lease() == []
+        await visitor.page.get_by_role("button", name="Retry failed").click()
+        await dialog.get_by_label("Reason (recorded)").fill("the API is back")
+        await dialog.get_by_role("button", name="Retry", exact=True).click()
+        await expect(visitor.page.locator("#done")).to_have_text("The steps run again.")
+        await expect(visitor.page.locator(".titled .state").first).not_to_have_text("Blocked", timeout=30_000)
+        [entry] = (await page.client.get("/v1/audit", params={"subject": str(run)})).json()["items"][:1]
+        assert entry["detail"]["reason"] == "the API is back"
+        assert visitor.trouble == []
+        await visitor.page.close()
+
+
+@proves("W8", "W9")
+async def test_a_step_is_approved_from_its_panel(world: World, browser: Browser) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, {"ask": step(target=Approve(by="operator")), "go": step("ask")})
+    async with served(world.database) as page:
+        visitor = await visit(browser, f"{page.url}/runs/{run}")
+        await visitor.page.get_by_role("link", name="ask, needs approval").click()
+        await visitor.page.get_by_role("button", name="Approve").click()
+        await visitor.page.locator("#run-dialog").get_by_role("button", name="Approve").click()
+        await expect(visitor.page.locator("#done")).to_have_text("The step is approved.")
+        await advance(world, run)
+        await expect(visitor.page.get_by_role("link", name="go, queued")).to_be_visible(timeout=30_000)
         assert visitor.trouble == []
         await visitor.page.close()

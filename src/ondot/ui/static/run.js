@@ -7,6 +7,7 @@
   const NAMES_SHOWN = 8;
 
   const address_of = (data) => `/v1/runs/${data.run || document.getElementById("main").dataset.run}`;
+  const step_address_of = (data) => `${address_of(data)}/steps/${encodeURIComponent(data.name)}`;
   const list_of = (names) => names.slice(0, NAMES_SHOWN).join(", ") + (names.length > NAMES_SHOWN ? ` and ${names.length - NAMES_SHOWN} more` : "");
 
   /* What a change would do, from its dry run, in words. */
@@ -99,8 +100,8 @@
     "retry-from": (data) => retry(data, { from: [data.name] }, `Retry from ${data.name}?`, "It and everything below it run again. A step that runs is cancelled first."),
     skip: (data) => change({ title: `Skip ${data.name}?`, words: "It counts as skipped, and the run goes on by the rules of the steps below.", yes: "Skip", needs_reason: true, preview: true }, `${address_of(data)}/skip`, { step: data.name }, () => "The step is skipped."),
     result: (data) => change({ title: `Set the result of ${data.name}`, words: "It counts as succeeded with this result.", yes: "Set result", fields: ["result"], needs_reason: true }, `${address_of(data)}/result`, { step: data.name }, () => "The step has this result.", (form) => [`"result": ${form.get("result")}`]),
-    approve: (data) => change({ title: `Approve ${data.name}?`, words: "The steps below it may run.", yes: "Approve" }, `${address_of(data)}/approve`, { step: data.name }, () => "The step is approved."),
-    reject: (data) => change({ title: `Reject ${data.name}?`, words: "It counts as failed.", yes: "Reject", danger: true }, `${address_of(data)}/reject`, { step: data.name }, () => "The step is rejected."),
+    approve: (data) => change({ title: `Approve ${data.name}?`, words: "The steps below it may run.", yes: "Approve" }, `${step_address_of(data)}/approve`, {}, () => "The step is approved."),
+    reject: (data) => change({ title: `Reject ${data.name}?`, words: "It counts as failed.", yes: "Reject", danger: true }, `${step_address_of(data)}/reject`, {}, () => "The step is rejected."),
     "cancel-step": (data) => change({ title: `Cancel ${data.name}?`, words: "The execution is asked to stop. The step counts as failed.", yes: "Cancel it", danger: true }, `/v1/executions/${data.execution}/cancel`, {}, () => "The step was asked to stop."),
   };
 
