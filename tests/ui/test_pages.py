@@ -130,9 +130,10 @@ async def test_a_changed_fragment_reaches_the_watcher(world: World, page: Served
         stream = events(response)
         await page.until_watched()
         await page.feed.one_pass()
-        names = [(await anext(stream))[0] for _ in range(9)]
+        names = [(await anext(stream))[0] for _ in range(10)]
         assert sorted(names) == [
             "badge",
+            "blocked",
             "failures",
             "fires",
             "health",

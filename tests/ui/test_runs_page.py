@@ -237,3 +237,15 @@ async def test_blocked_runs_of_other_tenants_are_not_shown(world: World) -> None
         html = (await page.client.get("/", headers=await key_of(world, acme, Role.ADMIN))).text
         assert "Blocked runs" not in html
         assert str(run) not in html
+
+
+@proves("W9")
+async def test_the_list_of_executions_leaves_steps_out_unless_they_are_asked_for(world: World) -> None:
+    run = await blocked_run(world)
+    async with served(world.database) as page:
+        runs = (await page.client.get("/executions")).text
+        assert re.findall(r'href="/executions/([^"]+)"', runs) == [str(run)]
+        steps = (await page.client.get("/executions?steps=yes")).text
+        assert "flow: check" in steps
+        assert str(run) not in steps
+        assert "origin=step" in steps

@@ -25,6 +25,7 @@ from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.dead_letters import LetterRow, get_letter
 from ondot.store.executions import AttemptRow, ExecutionRow, get_execution, list_attempts
+from ondot.ui.run_states import step_name
 from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
 MOST_CHARACTERS: Final = 20_000
@@ -232,10 +233,7 @@ def _view(
 def _step(row: ExecutionRow, spec: JobSpec | None) -> Step | None:
     if row.run_id is None or row.step_no is None:
         return None
-    target = spec.target if spec is not None else None
-    names = list(target.steps) if isinstance(target, WorkflowTarget) else []
-    name = names[row.step_no] if row.step_no < len(names) else f"step {row.step_no}"
-    return Step(row.run_id, row.step_no, name, row.item_no)
+    return Step(row.run_id, row.step_no, step_name(spec, row.step_no), row.item_no)
 
 
 def format_payload(row: ExecutionRow, spec: JobSpec | None) -> Text:

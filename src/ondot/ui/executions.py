@@ -16,6 +16,7 @@ from ondot.model.job import JobSpec
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_executions
 from ondot.store.pools import find_pools
+from ondot.ui.run_states import step_name
 from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
 PAGE_SIZE: Final = 50
@@ -32,16 +33,20 @@ class Query:
     pool: str = ""
     within: str = ""
     cursor: UUID | None = None
+    steps: bool = False
+    """Only the steps of runs, which are left out otherwise."""
 
     def address(self, cursor: UUID | None = None) -> str:
-        fields = {"state": self.state and self.state.value, "pool": self.pool, "within": self.within, "cursor": cursor}
+        state, steps = self.state and self.state.value, "yes" if self.steps else ""
+        fields = {"state": state, "pool": self.pool, "within": self.within, "steps": steps, "cursor": cursor}
         return _add_query("/executions", fields)
 
     def as_json(self, now: datetime) -> str:
         from_at = now - WITHIN[self.within] if self.within else None
         instant = from_at and f"{from_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         state = self.state and self.state.value
-        fields = {"state": state, "pool": self.pool, "from_at": instant, "cursor": self.cursor}
+        origin = "step" if self.steps else ""
+        fields = {"state": state, "pool": self.pool, "from_at": instant, "origin": origin, "cursor": self.cursor}
         return _add_query("/v1/executions", fields)
 
     @property
@@ -79,6 +84,7 @@ def parse_query(parameters: Mapping[str, str]) -> Query:
         pool=parameters.get("pool", "").replace("\0", "").strip()[:LONGEST_POOL],
         within=within if within in WITHIN else "",
         cursor=_uuid(parameters.get("cursor", "")),
+        steps=parameters.get("steps") == "yes",
     )
 
 
@@ -97,6 +103,7 @@ async def read_executions(database: Database, tenant_no: TenantNo, query: Query)
                 state=query.state.value if query.state else None,
                 from_at=now - WITHIN[query.within] if query.within else None,
                 pool_nos=list(pools.values()) if query.pool else None,
+                origin="step" if query.steps else None,
             )
         page = rows[:PAGE_SIZE]
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in page})
@@ -113,7 +120,7 @@ def _line(row: ExecutionRow, spec: JobSpec | None) -> ExecutionLine:
     message = str((row.error or {}).get("message") or row.reason or "")
     return ExecutionLine(
         id=row.id,
-        name=spec.name if spec else f"job {row.job_id}",
+        name=_name(row, spec),
         state=row.state,
         origin="" if row.origin == "fire" else ORIGINS.get(row.origin, row.origin),
         pool=row.pool,
@@ -123,6 +130,14 @@ def _line(row: ExecutionRow, spec: JobSpec | None) -> ExecutionLine:
         message="" if row.state is State.SUCCEEDED else one_line(message)[:300],
         zone=zone_of_job(spec),
     )
+
+
+def _name(row: ExecutionRow, spec: JobSpec | None) -> str:
+    name = spec.name if spec else f"job {row.job_id}"
+    if row.step_no is None:
+        return name
+    item = "" if row.item_no is None else f" {row.item_no}"
+    return f"{name}: {step_name(spec, row.step_no)}{item}"
 
 
 def _add_query(path: str, fields: Mapping[str, object]) -> str:

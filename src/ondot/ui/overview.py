@@ -14,11 +14,11 @@ from ondot.model.held_back import HeldBack
 from ondot.model.ids import EPOCH, TenantNo, first_id_at
 from ondot.model.job import JobSpec
 from ondot.model.schedule import in_words
-from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store import overview as store
 from ondot.store.database import Database
 from ondot.store.specs import Version
 from ondot.ui.health import Health, judge
+from ondot.ui.run_states import step_name
 from ondot.words.job import WHY_SKIPPED, took, zone_of_job
 
 WINDOW = timedelta(minutes=10)
@@ -326,13 +326,6 @@ def _name(row: Row, specs: Specs) -> str:
     """A one-time job's spec is dropped with its day; its executions may stay for hours longer."""
     spec = specs.get((row.job_id, row.job_version))
     return spec.name if spec else f"job {row.job_id}"
-
-
-def step_name(spec: JobSpec | None, number: int) -> str:
-    """The name of a step of a workflow; its number if the spec is gone."""
-    target = spec.target if spec is not None else None
-    names = list(target.steps) if isinstance(target, WorkflowTarget) else []
-    return names[number] if number < len(names) else f"step {number}"
 
 
 def _one_line(text: str | None) -> str | None:

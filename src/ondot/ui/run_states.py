@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ondot.model.ids import ExecutionId
+from ondot.model.job import JobSpec
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
-from ondot.model.workflow.spec import Approve, StepSpec, SubWorkflow, Wait
+from ondot.model.workflow.spec import Approve, StepSpec, SubWorkflow, Wait, WorkflowTarget
 from ondot.store.run_views import RunExecution, ThinStep
 
 STATES: Final = (
@@ -85,3 +86,10 @@ def target_of(spec: StepSpec) -> str:  # noqa: PLR0911 - one for each kind
 
 def by_id(executions: Sequence[RunExecution]) -> dict[ExecutionId, RunExecution]:
     return {one.id: one for one in executions}
+
+
+def step_name(spec: JobSpec | None, number: int) -> str:
+    """The name of a step of a workflow; its number if the spec is gone."""
+    target = spec.target if spec is not None else None
+    names = list(target.steps) if isinstance(target, WorkflowTarget) else []
+    return names[number] if number < len(names) else f"step {number}"
