@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ondot.flow.cancel import cancel
+from ondot.flow.change import change
 from ondot.flow.replay import Replay
 from ondot.flow.retry import retry
 from ondot.flow.workflows.begin import begin
@@ -16,7 +17,9 @@ from ondot.model.execution import PriorityClass, State
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.outcome import Cancelled, Succeeded
+from ondot.model.workflow.states import RunState
 from ondot.store.audit import By
+from ondot.store.runs import change_run, lock_run, requeue_run
 from tests.flow.workflows import (
     advance,
     keep_house,
@@ -437,3 +440,36 @@ async def test_users_see_the_workflow_the_run_and_the_step_of_an_execution(world
         await retry(
             world.database, world.dispatcher, DEFAULT_TENANT, row.id, Replay(), by=ME, render=lambda _: "retried"
         )
+
+
+@proves("W3", "W8", "P10")
+async def test_a_retried_run_that_waits_for_its_slot_outlives_changes_of_its_job(world: World) -> None:
+    worker = await world.worker()
+    schedule = every(3600, world.now)
+    accepted = await world.submit(
+        job("flow", target=workflow(CHAIN), schedule=schedule, limits=Limits(overlap="queue"))
+    )
+    await world.advance(3600)
+    await world.plan()
+    [leased] = await worker.lease()
+    run = leased.leased.id
+    await begin(world.database, world.dispatcher, worker.id, leased.leased)
+    [a] = await worker.lease()
+    await worker.complete(a, FATAL)
+    await advance(world, run)
+    async with world.database.transaction() as connection:
+        row = await lock_run(connection, run)
+        assert row is not None
+        assert row.state == "BLOCKED"
+        row.state = RunState.PENDING
+        await change_run(connection, row)
+        await requeue_run(connection, run, None, row.priority_class)
+    await world.update(accepted.id, job("flow", schedule=schedule))
+    await change.pause(world.database, DEFAULT_TENANT, accepted.id)
+    await change.delete(world.database, DEFAULT_TENANT, accepted.id)
+    execution = await world.execution(run)
+    assert (execution.state, execution.job_version) == (State.PENDING, 1)
+    [again] = await worker.lease()
+    assert again.leased.id == run
+    assert await begin(world.database, world.dispatcher, worker.id, again.leased) is True
+    assert await run_state(world, run) == "BLOCKED"

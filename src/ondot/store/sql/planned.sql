@@ -98,14 +98,16 @@ SELECT id, fire_at FROM taken;
 -- A due fire that has not started runs the new version. One that was leased and given back before its call has not started
 -- either, and is PENDING again. It keeps its place in the queue, unless the new version has another pool or priority: then
 -- it moves there, as of now, because nothing enters a queue with an instant of the past. Executions in line follow by their
--- row of gated. Only classes of priorities change: catch-up, recovered and suspect executions keep their class.
+-- row of gated. Only classes of priorities change: catch-up, recovered and suspect executions keep their class. A run that
+-- was BLOCKED and is retried has started, and keeps its version.
 -- $1 tenant_no, $2 job_id, $3 job_version, $4 its start deadline in seconds (NULL: none), with its jitter, $5 the class
 -- of catch-up, which has no deadline, $6 pool_no, $7 class, $8 the classes of priorities
 WITH old AS MATERIALIZED (
     SELECT id, pool_no, class, tenant_no, ready_at, $6::integer AS new_pool_no,
            CASE WHEN class = ANY ($8::smallint[]) THEN $7::smallint ELSE class END AS new_class
-    FROM ondot.execution
+    FROM ondot.execution e
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND origin IN ('fire', 'backfill') AND state = 'PENDING'
+      AND NOT EXISTS (SELECT FROM ondot.run r WHERE r.id = e.id AND r.started_at IS NOT NULL)
     FOR UPDATE
 ), unqueued AS (
     DELETE FROM ondot.ready r USING old o
