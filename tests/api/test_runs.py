@@ -202,7 +202,7 @@ async def test_a_paused_run_starts_no_steps_until_it_is_resumed(api: Caller) -> 
 
 
 @proves("W8")
-async def test_a_run_is_cancelled_or_given_up_and_then_only_rerun(api: Caller) -> None:
+async def test_a_run_is_cancelled_or_given_up_and_then_stays_as_it_is(api: Caller) -> None:
     worker = await api.world.worker()
     given_up = await blocked_run(api, worker)
     await post(api, f"/v1/runs/{given_up}/give-up", {"dry_run": True}, 200)
@@ -212,7 +212,7 @@ async def test_a_run_is_cancelled_or_given_up_and_then_only_rerun(api: Caller) -
     assert (await post(api, f"/v1/runs/{cancelled}/give-up", None, 409))["detail"].endswith("Cancel it instead.")
     await post(api, f"/v1/runs/{cancelled}/cancel", None, 202)
     for run in (given_up, cancelled):
-        assert "rerun" in (await post(api, f"/v1/runs/{run}/retry", {"from": ["a"]}, 409))["detail"]
+        assert "ondot job run" in (await post(api, f"/v1/runs/{run}/retry", {"from": ["a"]}, 409))["detail"]
 
 
 @proves("W8")
@@ -252,3 +252,32 @@ async def test_lists_of_executions_leave_out_steps_unless_they_are_asked_for(api
     of_run = (await api.get("/v1/executions", run=run, state="FAILED"))["items"]
     assert [item["step"] for item in of_run] == ["b"]
     assert (await api.http.get(f"/v1/executions?run={run}&pool=x")).status_code == 422
+
+
+@proves("W8", "E10")
+async def test_replaying_the_letter_of_a_step_is_a_retry_in_its_run(api: Caller) -> None:
+    worker = await api.world.worker()
+    run = await blocked_run(api, worker)
+    [letter] = (await api.get("/v1/dead-letters"))["items"]
+    ids = {"ids": [letter["execution_id"]], "reason": "fixed"}
+    [done] = (await post(api, "/v1/dead-letters/replay", ids, 200))["items"]
+    assert (done["result"], done["replay_id"]) == ("replayed", str(run))
+    assert (await api.get(f"/v1/runs/{run}"))["state"] == "PENDING"
+    assert await begin_run(api, worker) == run
+    assert await run_steps(api.world, worker, run) == [["b"], ["c"]]
+    assert (await api.get(f"/v1/runs/{run}"))["state"] == "SUCCEEDED"
+
+
+@proves("W8", "E10")
+async def test_the_letter_of_an_ended_run_is_not_replayed_and_a_discard_changes_no_step(api: Caller) -> None:
+    worker = await api.world.worker()
+    run = await blocked_run(api, worker)
+    [letter] = (await api.get("/v1/dead-letters"))["items"]
+    await post(api, f"/v1/runs/{run}/give-up", None, 200)
+    ids = {"ids": [letter["execution_id"]], "reason": "not needed"}
+    [refused] = (await post(api, "/v1/dead-letters/replay", ids, 200))["items"]
+    assert refused["result"] == "not_retried"
+    assert "ondot job run" in refused["detail"]
+    before = (await api.get(f"/v1/runs/{run}"))["steps"]
+    await post(api, "/v1/dead-letters/discard", ids, 200)
+    assert (await api.get(f"/v1/runs/{run}"))["steps"] == before

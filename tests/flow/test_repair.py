@@ -233,11 +233,11 @@ async def test_the_second_of_two_people_is_refused_in_words(world: World) -> Non
 
 
 @proves("W3", "W8")
-async def test_an_ended_run_proposes_a_rerun(world: World) -> None:
+async def test_an_ended_run_proposes_a_new_one(world: World) -> None:
     worker = await world.worker()
     run = await start(world, worker, CHAIN)
     await run_steps(world, worker, run)
-    with pytest.raises(Conflict, match="ondot run rerun"):
+    with pytest.raises(Conflict, match="ondot job run"):
         await repair(world, run, "a", change="from")
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
-Action = Literal["retry", "rerun", "skip", "result", "give-up", "pause", "resume", "cancel"]
+Action = Literal["retry", "skip", "result", "give-up", "pause", "resume", "cancel"]
 
 RunId = Annotated[UUID, typer.Argument(metavar="RUN_ID", help="The run's id.", show_default=False)]
 StepName = Annotated[str, typer.Argument(metavar="STEP", help="The name of the step.", show_default=False)]
@@ -27,10 +27,6 @@ From = Annotated[
     list[str] | None, typer.Option("--from", metavar="STEP", help="This step and everything below it. May be repeated.")
 ]
 Payload = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="The payload of the named steps from now on.")]
-Latest = Annotated[
-    bool, typer.Option("--latest-version", help="Use the workflow's latest version, not the one that the run has.")
-]
-
 app = typer.Typer(help="Runs of workflows: look at them, and repair them.", no_args_is_help=True)
 
 
@@ -96,7 +92,6 @@ def retry(
     ] = None,
     from_: From = None,
     payload: Payload = None,
-    latest_version: Latest = False,
     reason: Reason = None,
     dry_run: DryRun = False,
     wait: Wait = False,
@@ -106,8 +101,6 @@ def retry(
     if steps and from_:
         raise typer.BadParameter("Name steps, or give --from; not both.", param_hint="--from")
     fields: Json = {"steps": steps or None, "from": from_ or None, **payload_of(payload)}
-    if latest_version:
-        fields["version"] = "latest"
     _change(run_id, "retry", fields, reason, output, dry_run=dry_run, wait=wait)
 
 

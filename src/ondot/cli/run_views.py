@@ -135,7 +135,7 @@ def advice_for(run: Json) -> Iterator[str]:
         yield f"Blocked by {failed or 'a child run'}. Run it again: ondot run retry {run['id']}"
     elif run["state"] == "FAILED":
         yield ""
-        yield f"Run what failed in a new run: ondot run rerun {run['id']}"
+        yield f"Start a new run: ondot job run {run['job_id']}"
 
 
 def step_card(step: Json, now: datetime) -> "Table":
@@ -180,11 +180,6 @@ def change_in_words(done: Json) -> Iterator[str]:
         yield f"{'Would cancel' if done['dry_run'] else 'Cancels'} first what runs: {_names(done['stops'])}"
     for name, state in done["set_by_hand"].items():
         yield f"{name} {'would count' if done['dry_run'] else 'counts'} as {state}."
-    if done["taken_over"]:
-        yield f"Takes over the results of: {_names(done['taken_over'])}"
-    is_new = done["rerun_of"] is not None
-    if is_new and not done["dry_run"]:
-        yield f"Started {done['run_id']}, which runs {done['rerun_of']} again."
     yield f"The run {done['run_id']} {'would be' if done['dry_run'] else 'is'} {done['state']}."
 
 

@@ -1,7 +1,7 @@
 """Runs of workflows as people read and repair them (W3, W8): the bodies of repairs, and runs and steps as answers."""
 
 from datetime import datetime
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from pydantic import BaseModel, Field
@@ -11,13 +11,12 @@ from ondot.document.fields import Body, PlainText
 from ondot.document.reading import encode_payload_text, read_form
 from ondot.model.errors import Fault
 from ondot.model.execution import Origin
-from ondot.model.workflow.spec import MAX_ITEMS, MAX_STEPS
+from ondot.model.workflow.spec import MAX_STEPS
 from ondot.model.workflow.states import RunState, StepState
 
 Reason = Annotated[PlainText | None, Field(description="Why; kept in the audit log.", examples=["the API is back"])]
 StepName = Annotated[str, Field(min_length=1, max_length=200)]
 Steps = Annotated[list[StepName], Field(min_length=1, max_length=MAX_STEPS)]
-Version = Literal["same", "latest"]
 
 _A_RETRY: Final = 'for example {"steps": ["load"]} or {"from": ["extract"]}'
 
@@ -37,28 +36,7 @@ class RetryBody(Body):
         description="These steps and everything below them, whether they failed or not.",
         examples=[["extract"]],
     )
-    items: Annotated[list[Annotated[int, Field(ge=0, lt=MAX_ITEMS)]], Field(min_length=1, max_length=1_000)] | None = (
-        Field(default=None, description="Of one mapped step in `steps`: only these items. Default: those that failed.")
-    )
     payload: Any = Field(default=None, description="The payload of the named steps from now on, taken as it is.")
-    version: Version = Field(
-        default="same", description="The version of the workflow that the run has from now on: its own, or the latest."
-    )
-    dry_run: bool = Field(default=False, description="Only show what would happen.")
-    reason: Reason = None
-
-
-class RerunBody(Body):
-    """A new run that takes over results of an ended one."""
-
-    from_: Steps | None = Field(
-        default=None,
-        alias="from",
-        description="Run these steps and everything below them; take over the results of the others. Default: the "
-        "steps that did not succeed.",
-    )
-    payload: Any = Field(default=None, description="The payload of the new run. Default: that of the old one.")
-    version: Version = Field(default="same", description="The version of the workflow: that of the run, or the latest.")
     dry_run: bool = Field(default=False, description="Only show what would happen.")
     reason: Reason = None
 
@@ -92,17 +70,11 @@ def retry_run_request(raw: object) -> RetryBody:
     faults = []
     if body.steps is not None and body.from_ is not None:
         faults.append(Fault("/from", "`steps` and `from` exclude each other; give one of them."))
-    if body.items is not None and (body.steps is None or len(body.steps) != 1):
-        faults.append(Fault("/items", "`items` are those of one mapped step: name it alone in `steps`."))
     if "payload" in body.model_fields_set and body.steps is None and body.from_ is None:
         faults.append(Fault("/payload", "A `payload` is for named steps: name them in `steps` or `from`."))
     if faults:
         raise invalid_body(faults, all_of_schedule=False)
     return body
-
-
-def rerun_request(raw: object) -> RerunBody:
-    return RerunBody() if raw is None else read_form(RerunBody, raw, 'for example {"from": ["extract"]}')
 
 
 def skip_request(raw: object) -> SkipBody:
@@ -117,7 +89,7 @@ def run_change_request(raw: object) -> RunChangeBody:
     return RunChangeBody() if raw is None else read_form(RunChangeBody, raw, 'for example {"reason": "not needed"}')
 
 
-def payload_text(body: RetryBody | RerunBody) -> str | None:
+def payload_text(body: RetryBody) -> str | None:
     """The payload that a body has, as JSON; None: it has none. null is a payload too."""
     return encode_payload_text(body.payload, "").decode() if "payload" in body.model_fields_set else None
 
@@ -258,7 +230,5 @@ class RunChange(BaseModel):
     runs_again: list[str] = Field(description="Steps that were reset: they run if their rule says so.")
     stops: list[str] = Field(description="Those of them that run now: they are cancelled first.")
     set_by_hand: dict[str, StepState] = Field(default_factory=dict)
-    taken_over: list[str] = Field(default_factory=list, description="Of a rerun: steps whose results it takes over.")
     job_version: int
-    rerun_of: UUID | None = None
     repair_id: UUID | None = Field(default=None, description="null for a dry run.")

@@ -20,6 +20,9 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.replay import NotReplayed, Replay, Replayed, make_replays, resolve_replayed
 from ondot.flow.work import Work, begin
+from ondot.flow.workflows.advance import advance_run
+from ondot.flow.workflows.letters import retry_letter
+from ondot.flow.workflows.run_pass import Effects
 from ondot.model.errors import NotFound
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.audit import By, record_all, record_change
@@ -53,7 +56,7 @@ TURNS_A_PASS = 20
 NEXT_ROUND_S = 1.0
 """The least time before letters that were passed over are tried again."""
 
-Result = Literal["replayed", "discarded", "already_resolved", "not_found", "spec_gone", "job_deleted"]
+Result = Literal["replayed", "discarded", "already_resolved", "not_found", "spec_gone", "job_deleted", "not_retried"]
 
 log = get_logger()
 
@@ -89,17 +92,26 @@ async def replay(
 ) -> str:
     """Run letters again, in one transaction; letters that cannot be are reported, and the others run."""
     made: list[Replayed] = []
+    effects: list[Effects] = []
 
     async def resolve(work: Work, letters: list[LockedLetter]) -> list[LetterDone]:
-        replayed, refused = await _replay_letters(work, letters, how, by, operation=None)
+        steps = [letter for letter in letters if letter.run_id is not None]
+        replayed, refused = await _replay_letters(work, _plain(letters), how, by, operation=None)
+        retried, not_retried, after = await _retry_steps(work, steps, how, by, operation=None)
         made.extend(replayed)
+        effects.extend(after)
         return [
             *(LetterDone(entry.ended.execution_id, "replayed", entry.replay_id) for entry in replayed),
-            *(LetterDone(entry.id, entry.why, detail=entry.detail) for entry in refused),
+            *(LetterDone(letter.ended.execution_id, "replayed", letter.run_id) for letter in retried),
+            *(LetterDone(entry.id, entry.why, detail=entry.detail) for entry in (*refused, *not_retried)),
         ]
 
     text = await _resolve(database, tenant_no, ids, resolve, render, idempotency, "dead_letters.replayed", by)
     dispatcher.wake((entry.pool_no, entry.ready_at) for entry in made)
+    for after in effects:
+        after.send(dispatcher)
+        for run_id in after.runs:
+            await advance_run(database, dispatcher, run_id)
     return text
 
 
@@ -212,9 +224,12 @@ async def _take_turn(connection: Connection, database: Database, turn: BulkTurn)
     made: list[Replayed] = []
     if turn.action == "replay":
         how = Replay(turn.payload, turn.current_version)
-        made, refused = await _replay_letters(work, letters, how, by, operation=turn.id)
-        done = len(made)
-        for letter in refused:
+        made, refused = await _replay_letters(work, _plain(letters), how, by, operation=turn.id)
+        steps = [letter for letter in letters if letter.run_id is not None]
+        # Their runs are advanced by housekeeping, and leased by polling.
+        retried, not_retried, _ = await _retry_steps(work, steps, how, by, operation=turn.id)
+        done = len(made) + len(retried)
+        for letter in (*refused, *not_retried):
             log.warning("bulk.refused", bulk_id=str(turn.id), execution_id=str(letter.id), why=letter.detail)
     else:
         await _discard_letters(work, letters, by, operation=turn.id)
@@ -237,6 +252,31 @@ async def _replay_letters(
     entries = [(entry.ended.execution_id, detail | {"replay_id": entry.replay_id}) for entry in made]
     await record_all(work.connection, work.tenant_no, by, "dead_letter.replay", entries)
     return made, refused
+
+
+def _plain(letters: Sequence[LockedLetter]) -> list[LockedLetter]:
+    """Those that are not of steps."""
+    return [letter for letter in letters if letter.run_id is None]
+
+
+async def _retry_steps(
+    work: Work, letters: Sequence[LockedLetter], how: Replay, by: By, *, operation: UUID | None
+) -> tuple[list[LockedLetter], list[NotReplayed], list[Effects]]:
+    """Retry the steps of locked letters in their runs, which resolves the letters; and those that cannot be."""
+    retried: list[LockedLetter] = []
+    refused: list[NotReplayed] = []
+    effects: list[Effects] = []
+    for letter in letters:
+        after = await retry_letter(work, letter, how.payload, by)
+        if isinstance(after, str):
+            refused.append(NotReplayed(letter.ended.execution_id, "not_retried", after))
+        else:
+            retried.append(letter)
+            effects.append(after)
+    detail = {"operation": operation}
+    entries = [(letter.ended.execution_id, detail | {"run_id": letter.run_id}) for letter in retried]
+    await record_all(work.connection, work.tenant_no, by, "dead_letter.replay", entries)
+    return retried, refused, effects
 
 
 async def _discard_letters(work: Work, letters: Sequence[LockedLetter], by: By, *, operation: UUID | None) -> None:

@@ -46,7 +46,7 @@ class NotReplayed:
     """An execution that cannot be run again; `detail`: why, and what to do."""
 
     id: ExecutionId
-    why: Literal["spec_gone", "job_deleted"]
+    why: Literal["spec_gone", "job_deleted", "not_retried"]
     detail: str
 
 

@@ -105,6 +105,9 @@ class LockedLetter:
     resolved_by: str | None
     replay_id: ExecutionId | None
     failed_at: datetime | None = None
+    run_id: ExecutionId | None = None
+    step_no: int | None = None
+    """Of a step: its run, and which step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -383,7 +386,15 @@ def _letter(row: dict[str, Any]) -> LetterRow:
 
 def _read_locked(row: Record) -> LockedLetter:
     ended = Ended(row["execution_id"], row["job_id"], row["job_version"], row["own_payload"])
-    return LockedLetter(ended, row["resolution"], row["resolved_by"], row["replay_id"], row.get("failed_at"))
+    return LockedLetter(
+        ended,
+        row["resolution"],
+        row["resolved_by"],
+        row["replay_id"],
+        row.get("failed_at"),
+        row["run_id"],
+        row["step_no"],
+    )
 
 
 def _with_filter(row: Record) -> dict[str, Any]:

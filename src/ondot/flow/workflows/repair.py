@@ -3,7 +3,7 @@
 The run's row is locked, so two people at once act one after the other, and the second one acts on what the first one
 left. Steps that are replaced are kept as past generations. A step that runs is cancelled, and starts again when it has
 ended. A RUNNING run goes on in the same transaction. A BLOCKED one queues for its slots, as a run that was asked for by
-hand, and the worker that leases it resumes it. A run that has ended is not changed (`rerun`).
+hand, and the worker that leases it resumes it. A run that has ended is not changed.
 """
 
 from collections.abc import Callable, Sequence
@@ -217,13 +217,11 @@ async def lock_repairable(work: Work, run_id: ExecutionId) -> RunRow:
         raise Conflict(f"The run {run_id} has not started: it has no steps yet. Cancel it, or wait until it starts.")
     if run.state in ENDED_RUNS:
         raise Conflict(
-            f"The run {run_id} has ended {run.state} and stays as it is. Start a new one that takes over its results:"
-            f" POST /v1/runs/{run_id}/rerun, or `ondot run rerun {run_id}`."
+            f"The run {run_id} has ended {run.state} and stays as it is. Start a new run of its workflow:"
+            f" POST /v1/jobs/{run.job_id}/run, or `ondot job run {run.job_id}`."
         )
     if run.state is RunState.ENDING:
-        raise Conflict(
-            f"The run {run_id} is ending {run.verdict}: its `finally` steps run. Wait until it has ended, and rerun it."
-        )
+        raise Conflict(f"The run {run_id} is ending {run.verdict}: its `finally` steps run. Wait until it has ended.")
     return run
 
 

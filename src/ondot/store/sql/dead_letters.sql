@@ -119,7 +119,8 @@ LEFT JOIN LATERAL (
 -- locks: dead letters, in the order of their ids        index: dead_letter_pkey
 -- A second transaction waits here, and then finds what the first has done.
 -- $1 tenant_no, $2 ids
-SELECT execution_id, job_id, job_version, payload IS NOT NULL AS own_payload, resolution, resolved_by, replay_id
+SELECT execution_id, job_id, job_version, payload IS NOT NULL AS own_payload, resolution, resolved_by, replay_id, run_id,
+       step_no
 FROM ondot.dead_letter
 WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer
 ORDER BY execution_id FOR UPDATE;
@@ -131,7 +132,7 @@ ORDER BY execution_id FOR UPDATE;
 -- $1 tenant_no, $2 to $7 as in matches_filter,
 -- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id, $12 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.payload IS NOT NULL AS own_payload, d.resolution, d.resolved_by,
-       d.replay_id, d.failed_at
+       d.replay_id, d.failed_at, d.run_id, d.step_no
 FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   {{matches_filter}}
