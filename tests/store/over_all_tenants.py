@@ -45,6 +45,7 @@ BLOCKS: Final = {
     "forget_event_keys": "housekeeping",
     "forget_windows": "housekeeping",
     "forget_event_waits": "housekeeping",
+    "are_successes_followed": "whether any tenant has such jobs",
     "find_own_tenants": "housekeeping, which then looks at each tenant",
     "insert_once_jobs": "new rows of the tenant; those that are refused may emit an event",
     "reject_steps": "of a run that is locked; steps emit no event",

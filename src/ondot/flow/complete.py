@@ -17,6 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.followed import Followed
 from ondot.model.completion import Completion, fail_unstorable
 from ondot.model.errors import Unavailable
 from ondot.model.execution import Outcome, State
@@ -68,6 +69,7 @@ class Completer:
         self._worker_id = worker_id
         self._on_written = on_written
         self._on_arrivals = on_arrivals
+        self._followed = Followed()
         self._queue: deque[Done] = deque()
         self._arrived = asyncio.Event()
         self._open: Counter[LeaseId] = Counter()
@@ -196,7 +198,7 @@ class Completer:
     ) -> list[Written]:
         """Write the plain successes among them. The statement for the rest, if any, removes the leases."""
         plain = [outcome for outcome in outcomes if outcome.is_plain]
-        if not plain:
+        if not plain or await self._followed.read(connection):
             return []
         ended = last_of if len(plain) == len(outcomes) else ()
         return await succeed_executions(connection, self._worker_id, plain, ended)

@@ -56,6 +56,11 @@ async def emit_event(
     await connection.execute(_SQL["emit_event"].text, tenant_no, event_type, job_id, execution_id, reason)
 
 
+async def are_successes_followed(connection: Connection) -> bool:
+    """Whether any job of the installation starts by successes of others."""
+    return bool(await connection.fetchval(_SQL["are_successes_followed"].text))
+
+
 async def find_own_tenants(connection: Connection, limit: int) -> list[TenantNo]:
     return [TenantNo(row["tenant_no"]) for row in await connection.fetch(_SQL["find_own_tenants"].text, limit)]
 

@@ -128,8 +128,8 @@ SELECT execution_id, state, pool_no, ready_at, gated, NULL FROM again;
 -- name: succeed_executions :one
 -- transition: succeed        locks: executions, then leases        index: execution_pkey
 -- The fast path of complete_executions for successes of executions that have nothing more to do at their end, of jobs
--- whose failures are not counted, of tenants in which no job follows successes: a third of the columns, and none of the idle
--- parts. It leaves executions alone that have
+-- whose failures are not counted: a third of the columns, and none of the idle parts. Not used while any job starts by
+-- successes of others (flow.events.followed). It leaves executions alone that have
 -- more to do meanwhile. Returns the ids that counted; NULL: all.
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 results (each once if equal for all), $5 leases of which these are the
 -- last
@@ -141,10 +141,6 @@ WITH outcome AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1::uuid AND e.state = 'RUNNING' AND NOT {{has_more_at_end}}
-      AND NOT ({{has_own_subscriptions}} AND EXISTS (
-          SELECT FROM ondot.subscription s
-          WHERE s.tenant_no = e.tenant_no AND s.type = 'ondot.execution.succeeded' AND s.type LIKE 'ondot.%'
-      ))
     RETURNING e.id, e.job_id, e.fire_at, e.ready_at, e.started_at, e.tenant_no, e.job_version, e.pool_no, e.attempt_no,
               e.failures, e.losses, e.class, e.origin, e.payload, e.replay_of, o.result
 ), recorded AS (

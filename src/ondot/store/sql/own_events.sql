@@ -8,6 +8,12 @@ SELECT ondot.clock(), $1::integer, $2::text, $3::uuid, $4::uuid, $5::text
 WHERE EXISTS (SELECT FROM ondot.subscription s
               WHERE s.tenant_no = $1 AND s.type = $2 AND s.type LIKE 'ondot.%');
 
+-- name: are_successes_followed :one
+-- index: subscription_own
+-- Whether any job of the installation starts by successes of others.
+SELECT EXISTS (SELECT FROM ondot.subscription
+               WHERE type = 'ondot.execution.succeeded' AND type LIKE 'ondot.%') AS are_followed;
+
 -- name: find_own_tenants :many
 -- index: own_event_tenant
 -- Which tenants have events that wait, by jumps from tenant to tenant.
