@@ -11,7 +11,7 @@ from ondot.flow.change import change
 from ondot.flow.replay import Replay
 from ondot.flow.retry import retry
 from ondot.flow.workflows.begin import begin
-from ondot.flow.workflows.control import give_up_run, pause_run, resume_run
+from ondot.flow.workflows.control import cancel_runs_of_job, give_up_run, pause_run, resume_run
 from ondot.model.errors import Conflict
 from ondot.model.execution import PriorityClass, State
 from ondot.model.gates import Limits
@@ -473,3 +473,19 @@ async def test_a_retried_run_that_waits_for_its_slot_outlives_changes_of_its_job
     assert again.leased.id == run
     assert await begin(world.database, world.dispatcher, worker.id, again.leased) is True
     assert await run_state(world, run) == "BLOCKED"
+
+
+@proves("W8")
+async def test_runs_of_a_deleted_workflow_go_on_unless_they_are_to_be_cancelled(world: World) -> None:
+    worker = await world.worker()
+    job_id = (await world.submit(job("flow", target=workflow(CHAIN), schedule=every(3600, world.now)))).id
+    run = await world.run_now(job_id)
+    [leased] = await worker.lease()
+    await begin(world.database, world.dispatcher, worker.id, leased.leased)
+    await change.delete(world.database, DEFAULT_TENANT, job_id)
+    [a] = await worker.lease()
+    await worker.complete(a)
+    await advance(world, run)
+    assert await run_state(world, run) == "RUNNING"
+    assert await cancel_runs_of_job(world.database, world.dispatcher, DEFAULT_TENANT, job_id, by=ME) == 1
+    assert (await world.execution(run)).state is State.CANCELLED

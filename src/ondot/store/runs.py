@@ -207,6 +207,11 @@ async def find_cancelled_runs(connection: Connection, limit: int) -> list[tuple[
     return [(row["id"], row["cancel_reason"]) for row in rows]
 
 
+async def find_live_runs(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> list[ExecutionId]:
+    """The runs of a workflow that have not ended."""
+    return [row["id"] for row in await connection.fetch(_SQL["find_live_runs"].text, tenant_no, job_id)]
+
+
 async def count_runs(connection: Connection) -> dict[RunState, int]:
     """Runs that have not ended, by state."""
     return {RunState(row["state"]): row["count"] for row in await connection.fetch(_SQL["count_runs"].text)}

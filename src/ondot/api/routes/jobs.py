@@ -22,6 +22,7 @@ from ondot.document.render import SPEC_FIELDS, JobOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.run_now import run_now
+from ondot.flow.workflows.control import cancel_runs_of_job
 from ondot.model.access import Right
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
@@ -187,10 +188,19 @@ async def patch_job(
 
 @router.delete("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE, by_pool=True)], response_model=responses.Deleted)
 async def delete_job(
-    services: RequestServices, tenant_no: Tenant, id_: JobPath, by: ByCaller, if_match: IfMatch = None
+    services: RequestServices,
+    tenant_no: Tenant,
+    id_: JobPath,
+    by: ByCaller,
+    if_match: IfMatch = None,
+    cancel_runs: Annotated[
+        bool, Query(description="Of a workflow: cancel its runs that have not ended. Otherwise they go on.")
+    ] = False,
 ) -> responses.Deleted:
     """Delete a job. It has no further fires; executions that wait are cancelled, those that run may end."""
     await delete(services.database, tenant_no, JobId(id_), if_version=_parse_etag(if_match), by=by)
+    if cancel_runs:
+        await cancel_runs_of_job(services.database, services.dispatcher, tenant_no, JobId(id_), by=by)
     return responses.Deleted()
 
 

@@ -7,6 +7,7 @@ timeout goes on.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final
 
 from ondot.flow.dispatch import Dispatcher
@@ -15,13 +16,13 @@ from ondot.flow.workflows.end import cancel_executions, conclude, settle
 from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import RunPass, open_pass
 from ondot.model.errors import Conflict, NotFound
-from ondot.model.ids import ExecutionId, TenantNo
+from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.ports.objects import Objects
 from ondot.store.audit import Action, By, record
 from ondot.store.database import Database
 from ondot.store.repairs import RepairAction, insert_repair
-from ondot.store.runs import lock_run
+from ondot.store.runs import find_live_runs, lock_run
 from ondot.telemetry.log import get_logger
 
 log = get_logger()
@@ -57,6 +58,18 @@ async def cancel_run(
         return True
 
     await _change(database, dispatcher, tenant_no, run_id, cancel, "run.cancel", by, objects)
+
+
+async def cancel_runs_of_job(
+    database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, job_id: JobId, *, by: By
+) -> int:
+    """Cancel the runs of a workflow that have not ended; returns how many there were."""
+    async with database.connection() as connection:
+        runs = await find_live_runs(connection, tenant_no, job_id)
+    for run_id in runs:
+        with suppress(Conflict):  # it has ended meanwhile
+            await cancel_run(database, dispatcher, tenant_no, run_id, by=by)
+    return len(runs)
 
 
 async def stop_run(database: Database, dispatcher: Dispatcher, run_id: ExecutionId, why: str) -> None:

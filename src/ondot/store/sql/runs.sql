@@ -179,3 +179,8 @@ SELECT EXISTS (SELECT FROM ondot.run WHERE id = $1::uuid) AS is_run;
 -- index: run_live
 -- Runs that have not ended, by state.
 SELECT state, count(*) AS count FROM ondot.run WHERE ended_at IS NULL GROUP BY state;
+
+-- name: find_live_runs :many
+-- index: run_job
+-- $1 tenant_no, $2 job_id
+SELECT id FROM ondot.run WHERE job_id = $2::uuid AND tenant_no = $1::integer AND ended_at IS NULL ORDER BY id;
