@@ -45,7 +45,7 @@ async def test_a_hook_is_created_rotated_and_deleted(api: Served) -> None:
     assert "payments" in shown.out
     rotated = await run("rotate", hook["id"], "--overlap", "1h")
     assert "/v1/hooks/ondh_" in rotated.out
-    by_secret = await run("rotate", hook["id"], "--secret-stdin", stdin=f"{SECRET}-2\n")
+    by_secret = await run("rotate", hook["id"], "--secret-stdin", "--overlap", "0", stdin=f"{SECRET}-2\n")
     assert "the URL stays" in by_secret.out
     deleted = await run("delete", hook["id"], "--yes")
     assert "Deleted the hook payments." in deleted.out

@@ -83,7 +83,7 @@ def rotate(
     output: Output = Format.TABLE,
 ) -> None:
     """Give a hook a new token, and so a new URL; or a new signing secret."""
-    body: dict[str, Any] = {"overlap": overlap}
+    body: dict[str, Any] = {"overlap": int(overlap) if overlap.isdecimal() else overlap}
     if secret_stdin:
         body["secret"] = _read_secret()
     _show_new(_ask(lambda client: client.rotate_hook(hook_id, body, reason=reason)), output)
