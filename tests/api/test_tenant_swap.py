@@ -177,7 +177,7 @@ def belongings_of(rows: dict[str, list[str]], canary: str, without: set[UUID]) -
     ids: dict[tuple[str, str], UUID] = {}
     for table, stored in rows.items():
         for column, value in (found for row in stored for found in _ID.findall(row)):
-            if UUID(value) not in without:
+            if UUID(value) not in without and UUID(value).int:  # zero: the window of events without a key
                 ids.setdefault((table, column), UUID(value))
     texts = set(re.findall(rf"{canary}[a-z-]*", "\n".join(row for table in rows.values() for row in table)))
     return Belongings(sorted(set(ids.values())), sorted(texts))
@@ -186,7 +186,7 @@ def belongings_of(rows: dict[str, list[str]], canary: str, without: set[UUID]) -
 def ids_in(rows: dict[str, list[str]], without: set[UUID]) -> list[str]:
     """Every id of every row."""
     found = {value for table in rows.values() for row in table for _, value in _ID.findall(row)}
-    return sorted(found - {str(id_) for id_ in without})
+    return sorted(found - {str(id_) for id_ in without} - {str(UUID(int=0))})
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from ondot.api.server import build_api
 from ondot.document.requests import preview_request
 from ondot.flow.audit_seal import Sealer
 from ondot.flow.lease import Leaser
+from ondot.flow.workflows.begin import begin
 from ondot.kms import generate_key, open_kms
 from ondot.model.access import Role
 from ondot.model.ids import ExecutionId, TenantNo
@@ -27,7 +28,8 @@ from ondot.store.maps import insert_maps, insert_portions, make_items
 from ondot.store.objects import ObjectRow, add_objects
 from ondot.store.step_waits import insert_step_wait
 from ondot.ui.pages import build_pages
-from tests.world import DEFAULT_POOL, World, failed
+from tests.flow.workflows import run_steps
+from tests.world import DEFAULT_POOL, Worker, World, failed
 
 BASE_URL = "http://127.0.0.1:1200"
 
@@ -126,6 +128,7 @@ async def fill(tenant: Inhabitant) -> None:
     await tenant.send("POST", f"/v1/jobs/{recurring}/run", 201, **{"idempotency-key": f"{canary}-request"})
     [run] = await worker.lease()
     await worker.complete(run, failed(f"{canary} broke"))
+    await _fill_runs(tenant, worker)
     # Waiting for its next attempt, running with progress, waiting in the queue, and waiting before a limit.
     await tenant.create(max_retries=3)
     [again] = await worker.lease()
@@ -188,6 +191,26 @@ async def fill(tenant: Inhabitant) -> None:
     )
     await _fill_maps(tenant)
     await Sealer(world.database, None).one_pass()
+
+
+async def _fill_runs(tenant: Inhabitant, worker: Worker) -> None:
+    """A run whose second step has failed, was retried, and has ended: its run has not seen that yet."""
+    world, canary = tenant.world, tenant.canary
+    step = {"function": f"{canary}-function"}
+    steps = {f"{canary}-a": step, f"{canary}-b": step | {"depends_on": [f"{canary}-a"], "max_retries": 0}}
+    await tenant.send("POST", "/v1/workflows", 201, {"name": f"{canary}-flow", "steps": steps})
+
+    async def begin_run() -> ExecutionId:
+        [assignment] = await worker.lease()
+        assert await begin(world.database, world.dispatcher, worker.id, assignment.leased)
+        worker.completer.release(assignment.lease_id)
+        return assignment.leased.id
+
+    run = await begin_run()
+    await run_steps(world, worker, run, {f"{canary}-b": failed(f"{canary} broke")})
+    await tenant.send("POST", f"/v1/runs/{run}/retry", 200, {"reason": canary})
+    assert await begin_run() == run
+    await worker.run_one()
 
 
 async def _fill_maps(tenant: Inhabitant) -> None:

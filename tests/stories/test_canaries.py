@@ -116,7 +116,7 @@ class Running:
 
     async def made(self, method: str, path: str, body: object) -> dict[str, Any]:
         status, text = await self.ask(method, path, body)
-        assert status in {200, 201}, text
+        assert status in {200, 201, 202}, text
         answer: dict[str, Any] = json.loads(text)
         return answer
 
@@ -124,6 +124,7 @@ class Running:
 def _ask(method: str, url: str, body: object, key: str) -> tuple[int, str]:
     data = None if body is None else json.dumps(body).encode()
     headers = {"idempotency-key": secrets.token_hex(8), "authorization": f"Bearer {key}"}
+    headers |= {"content-type": "application/json"} if data is not None else {}
     request = urllib.request.Request(url, data, headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
@@ -198,6 +199,15 @@ async def plant(up: Running, receiver: Receiver, canaries: dict[str, str], setti
         | {"payload": {"a": {"$secret": "typed"}, "control": CONTROL}, "retry": never},
     ):
         await up.made("POST", "/v1/jobs", body)
+    http = {"url": f"{receiver.url}/good", "headers": headers, "signing_secret": f"whsec_{canaries['signing']}"}
+    steps = {
+        "sent": {"target": {"http": http}, "payload": payload},
+        "leaked": {"function": "leak", "payload": given | {"fail": True}, "depends_on": ["sent"], "max_retries": 0},
+    }
+    by_event = {"schedule": {"event": {"type": "com.example.leak"}}}
+    await up.made("POST", "/v1/workflows", {"name": "flow", "steps": steps, **by_event})
+    sent = {"specversion": "1.0", "id": "1", "source": "/canaries", "type": "com.example.leak", "data": CONTROL}
+    await up.made("POST", "/v1/events", sent)
 
 
 async def refused(up: Running, canaries: dict[str, str], search: Search) -> None:
@@ -254,7 +264,7 @@ async def search_api(up: Running, search: Search, ids: dict[str, list[str]]) -> 
         if "{" in path:
             wanted = ids.get(noun, [])
             places = [re.sub(r"\{[^}]*\}", found, path, count=1) for found in wanted]
-            places = [re.sub(r"\{[^}]*\}", "1", place) for place in places]
+            places = [re.sub(r"\{[^}]*\}", "leaked" if noun == "runs" else "1", place) for place in places]
         for place in places:
             status, text = await up.ask("GET", place)
             search.look("answers" if status == 200 else "refusals", f"{place} ({status})", text)
@@ -263,8 +273,8 @@ async def search_api(up: Running, search: Search, ids: dict[str, list[str]]) -> 
             status, text = await up.ask(method, path.format(id_), {} if method == "PATCH" else None)
             search.look("answers", f"{method} {path} ({status})", text)
     pages = ["/", "/jobs", "/executions", "/skipped", "/dead-letters", "/fleet", "/schedules", "/docs", "/metrics"]
-    pages += ["/secrets", "/audit", "/users", "/keys"]
-    pages += [f"/{noun}/{id_}" for noun in ("jobs", "executions") for id_ in ids[noun]]
+    pages += ["/secrets", "/audit", "/users", "/keys", "/runs", "/events", "/hooks"]
+    pages += [f"/{noun}/{id_}" for noun in ("jobs", "executions", "runs", "events") for id_ in ids[noun]]
     for page in pages:
         status, text = await up.ask("GET", page)
         search.look("pages" if status == 200 else "refusals", f"{page} ({status})", text)
@@ -280,6 +290,8 @@ def search_commands(search: Search, ids: dict[str, list[str]], settings: dict[st
         ["secret", "list"],
         ["secret", "get", "inside"],
         ["hook", "list"],
+        ["run", "list"],
+        *(["run", "get", id_] for id_ in ids["runs"]),
         ["audit"],
         ["key", "list"],
         ["user", "list"],
@@ -354,13 +366,15 @@ async def test_no_output_shows_a_secret_that_went_in_by_any_door(
         async def all_ended() -> bool:
             _, text = await up.ask("GET", "/v1/executions?limit=100")
             states = [item["state"] for item in json.loads(text)["items"]]
-            return sum(state in {"SUCCEEDED", "FAILED"} for state in states) >= 6
+            _, text = await up.ask("GET", "/v1/runs?state=BLOCKED")
+            is_blocked = len(json.loads(text)["items"]) == 1
+            return is_blocked and sum(state in {"SUCCEEDED", "FAILED"} for state in states) >= 6
 
         await until(all_ended, what="all jobs ended", within_s=60)
         assert len(receiver.received) >= 2
         assert all(canaries["authorization"] in received.headers["authorization"] for received in receiver.received)
         ids = {"secrets": ["inside", "outside"], "pools": ["default"]}
-        for noun in ("jobs", "executions", "keys", "audit", "hooks"):
+        for noun in ("jobs", "executions", "runs", "events", "workflows", "keys", "audit", "hooks"):
             _, text = await up.ask("GET", f"/v1/{noun}?limit=100")
             ids[noun] = [item["id"] for item in json.loads(text).get("items", [])]
         ids["dead-letters"] = ids["executions"]
