@@ -214,24 +214,8 @@ async def _fill_runs(tenant: Inhabitant, worker: Worker) -> None:
 
 
 async def _fill_maps(tenant: Inhabitant) -> None:
-    """A map with a list, an item, a step that waits for a person, and a repair."""
+    """A map with a list, an item, and a step that waits for a person."""
     run, execution = tenant.world.database.clock.new_ids(2)
-    await tenant.world.fetch(
-        "INSERT INTO ondot.repair (id, run_id, at, tenant_no, action, actor, steps)"
-        " VALUES ($1, $1, $2, $3, 'retry', $4, $5)",
-        run,
-        tenant.world.now,
-        tenant.tenant_no,
-        tenant.canary,
-        [tenant.canary],
-    )
-    await tenant.world.fetch(
-        "INSERT INTO ondot.past_step (run_id, repair_id, step_no, tenant_no, generation, state, reason)"
-        " VALUES ($1, $1, 0, $2, 1, 'FAILED', $3)",
-        run,
-        tenant.tenant_no,
-        tenant.canary,
-    )
     async with tenant.world.database.connection() as connection:
         await insert_maps(connection, tenant.tenant_no, run, {0: 1}, with_cursor=0)
         await insert_portions(connection, tenant.tenant_no, run, 0, {0: f'["{tenant.canary}"]'})
