@@ -57,7 +57,7 @@ from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.database import open_database
 from ondot.store.day_bounds import LAST_ID
-from ondot.store.event_matches import find_matches
+from ondot.store.event_matches import find_matches, find_matches_of_job
 from ondot.store.newest import NO_ID, Kept
 from ondot.store.owed import list_backfills
 from ondot.store.own_events import find_hops
@@ -183,6 +183,7 @@ async def use_events(world: World) -> None:
         assert await events.get_event(connection, DEFAULT_TENANT, row.id) == row
         await events.list_matches(connection, DEFAULT_TENANT, row.id)
         await find_matches(connection, DEFAULT_TENANT, [row.id], PAGE)
+        await find_matches_of_job(connection, DEFAULT_TENANT, accepted.id, [row.id])
         await find_hops(connection, DEFAULT_TENANT, [first.executions[0]])
         assert await events.find_event_of(connection, DEFAULT_TENANT, first.executions[0]) == first.id
 

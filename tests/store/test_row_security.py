@@ -7,6 +7,7 @@ import asyncpg
 import httpx2
 import pytest
 
+from ondot.flow.workflows.begin import begin
 from ondot.model.errors import Misconfigured
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.store.database import Database, open_database
@@ -14,6 +15,7 @@ from ondot.store.migrate import migrate_up
 from ondot.store.row_security import check_row_security, is_row_security_on
 from tests.api.conftest import caller_of
 from tests.api.test_audit import key_of
+from tests.flow.workflows import run_steps, step, workflow
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World, every, failed, job
@@ -28,10 +30,16 @@ async def secured(world: World) -> World:
     await migrate_up(world.database, row_security=True)
     await world.fetch("GRANT SELECT ON ondot.hand_clock TO ondot_reader")
     await world.fetch("INSERT INTO ondot.tenant (name, pools) VALUES ('other', '{*}')")
+    worker = await world.worker()
+    for tenant_no in (DEFAULT_TENANT, OTHER):
+        await world.submit(job("flow", target=workflow({"a": step()})), tenant_no)
+        [run] = await worker.lease()
+        assert await begin(world.database, world.dispatcher, worker.id, run.leased)
+        worker.completer.release(run.lease_id)
+        await run_steps(world, worker, run.leased.id, {"a": failed(retryable=False)})
     for tenant_no in (DEFAULT_TENANT, OTHER):
         await world.submit_all([job("failing"), job("fine"), job("fine")], tenant_no)
         await world.submit(job("recurring", schedule=every(10, world.now)), tenant_no)
-    worker = await world.worker()
     for assignment in await worker.lease():
         await worker.complete(assignment, failed(retryable=False) if assignment.spec.name == "failing" else None)  # type: ignore[union-attr]
     await world.advance(15)
@@ -104,6 +112,7 @@ async def test_the_api_and_its_pages_answer_the_same_with_and_without(secured: W
     ids = {
         tenant_no: {
             "job": str(await secured.value("SELECT min(id::text) FROM ondot.job WHERE tenant_no = $1", tenant_no)),
+            "run": str(await secured.value("SELECT min(id::text) FROM ondot.run WHERE tenant_no = $1", tenant_no)),
             "letter": str(
                 await secured.value(
                     "SELECT min(execution_id::text) FROM ondot.dead_letter WHERE tenant_no = $1", tenant_no
@@ -124,8 +133,10 @@ async def test_the_api_and_its_pages_answer_the_same_with_and_without(secured: W
         for tenant_no, headers in keys.items():
             for path in paths:
                 is_letter = path.startswith(("/executions", "/dead-letters"))
-                id_ = ids[tenant_no]["letter" if is_letter else "job"]
-                sent = "/v1" + path.replace("{id}", id_).replace("{execution_id}", id_)
+                id_ = ids[tenant_no]["letter" if is_letter else "run" if path.startswith("/runs") else "job"]
+                sent = "/v1" + path.replace("{id}", id_).replace("{execution_id}", id_).replace(
+                    "/steps/{name}", "/steps/a"
+                )
                 answer = await http.get(sent, headers=headers)
                 assert answer.status_code < 500, (sent, answer.text)
                 found[tenant_no, path] = (answer.status_code, _steady(answer.text))

@@ -46,7 +46,7 @@ ValuePath = Annotated[str, Field(max_length=MAX_PATH), AfterValidator(_path)]
 Period = Annotated[Duration, AfterValidator(_period)]
 
 
-class DebounceBody(Body):
+class EventDebounceBody(Body):
     """Events of one key start one execution, with the latest of them, when they have been quiet."""
 
     period: Period = Field(description="How long no further event has come.", examples=["5m"])
@@ -79,7 +79,7 @@ class CancelOnBody(Body):
     filter: Any = Field(default=None, description="A pattern that these events must match. Default: all do.")
 
 
-def read_debounce(body: DebounceBody | None) -> tuple[Debounce | None, Faults]:
+def read_debounce(body: EventDebounceBody | None) -> tuple[Debounce | None, Faults]:
     if body is None:
         return None, []
     if body.timeout is not None and body.timeout < body.period:

@@ -9,7 +9,7 @@ from pydantic import Field
 from ondot.document.event_rules import (
     BatchBody,
     CancelOnBody,
-    DebounceBody,
+    EventDebounceBody,
     read_batch,
     read_cancel_on,
     read_debounce,
@@ -47,7 +47,7 @@ class EventBody(Body):
         description="A pattern that they must match, as EventBridge has them. Default: every one matches.",
         examples=[{"data": {"amount": [{"numeric": [">=", 100]}]}}],
     )
-    debounce: DebounceBody | None = Field(
+    debounce: EventDebounceBody | None = Field(
         default=None, description="One execution for many events, with the latest.", examples=[{"period": "5m"}]
     )
     batch: BatchBody | None = Field(

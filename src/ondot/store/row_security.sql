@@ -30,10 +30,11 @@ BEGIN
 
     -- Of tenants.
     FOREACH name IN ARRAY ARRAY[
-        'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'checkpoint', 'claim', 'dead_letter', 'event',
-        'event_match', 'execution', 'gate', 'gated', 'history', 'job', 'job_once', 'job_version', 'line', 'log', 'object',
-        'owed', 'ready', 'skipped',
-        'slot', 'streak', 'subscription', 'timer', 'waiting'
+        'arrival', 'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'checkpoint', 'claim',
+        'dead_letter', 'dependency', 'dependent', 'event', 'event_match', 'event_wait', 'event_window', 'execution',
+        'gate', 'gated', 'history', 'item', 'job', 'job_once', 'job_version', 'line', 'log', 'map_portion',
+        'mapped', 'object', 'owed', 'past_step', 'ready', 'repair', 'run', 'skipped', 'slot', 'step', 'step_wait',
+        'streak', 'subscription', 'timer', 'waiting'
     ] LOOP
         IF EXISTS (SELECT FROM pg_policy WHERE polrelid = format('ondot.%I', name)::regclass AND polname = 'own_tenant') THEN
             CONTINUE;

@@ -1,7 +1,7 @@
 -- name: complete_executions :many
 -- transition: succeed, fail, stop, expire, retry, recover, return
 -- locks: executions, then counts of tenants, then leases, then gates by the trigger on gated
--- index: execution_pkey, gated_pkey, tenant_running_pkey, run_pkey
+-- index: execution_pkey, gated_pkey, tenant_running_pkey, run_tenant
 -- Fenced: an outcome counts only for the worker and attempt that the row names while it is RUNNING; others change nothing
 -- and are missing from the answer. Ended executions move to history, failed ones also to dead_letter; the others go back
 -- into the queue, or into the line before their gates. One that was cancelled and would have gone on ends CANCELLED.
@@ -55,8 +55,10 @@ buried AS (
     -- The letter of a step is one of its workflow's job. Items of a map share one letter, which the run writes.
     INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, error, payload, run_id,
                                    step_no)
-    SELECT id, tenant_no, CASE WHEN origin = 'step' THEN (SELECT r.job_id FROM ondot.run r WHERE r.id = ended.job_id)
-                               ELSE job_id END,
+    SELECT id, tenant_no,
+           CASE WHEN origin = 'step'
+                THEN (SELECT r.job_id FROM ondot.run r WHERE r.tenant_no = ended.tenant_no AND r.id = ended.job_id)
+                ELSE job_id END,
            job_version, ondot.clock(), reason, error::jsonb, payload, CASE WHEN origin = 'step' THEN job_id END,
            CASE WHEN origin = 'step' THEN step_no END
     FROM ended WHERE new_state = 'FAILED' AND NOT (origin = 'step' AND item_no IS NOT NULL)
