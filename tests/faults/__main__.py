@@ -12,6 +12,7 @@ from tests.faults.campaign import Campaign
 from tests.faults.netns import available
 
 JOBS_A_SECOND = 16
+FLOWS_A_SECOND = 1
 DISK_MB = 3000
 
 
@@ -22,6 +23,9 @@ def main() -> None:
         "--seed", type=int, default=None, help="seed of the workload and the faults (default: a random one)"
     )
     parser.add_argument("--jobs", type=int, default=None, help=f"how many jobs (default: {JOBS_A_SECOND} per second)")
+    parser.add_argument(
+        "--flows", type=int, default=None, help=f"how many workflows (default: {FLOWS_A_SECOND} per second)"
+    )
     parser.add_argument("--schedulers", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--apis", type=int, default=2)
@@ -58,6 +62,7 @@ def main() -> None:
         workers=how.workers,
         apis=how.apis,
         tenants=how.tenants,
+        flows=max(round(how.seconds * FLOWS_A_SECOND), 10) if how.flows is None else how.flows,
         kinds=how.kinds.split(",") if how.kinds else None,
         in_namespaces=int(available()) if how.namespaces is None else how.namespaces,
         at_once=how.at_once,

@@ -31,6 +31,13 @@ from tests.faults.ledger import Call
 
 TRANSACTIONAL = "transacts"
 HELD = ("ready", "waiting", "gated", "slot", "lease")
+APART = """
+(SELECT id FROM ondot.job WHERE name LIKE 'flow %' OR name LIKE 'event %'
+ UNION ALL SELECT id FROM ondot.job_once WHERE name LIKE 'flow %' OR name LIKE 'event %'
+ UNION ALL SELECT id FROM ondot.run)
+"""
+"""Workflows, their runs, whose ids are the jobs of their steps, and jobs that events start: `flow_checks` and
+`event_checks` judge them."""
 STARTS_LATE = 3
 """How many starts may be closer together than their rate: a token is taken up to 250 ms before the start, and the
 worker
@@ -117,10 +124,11 @@ async def read_run(connection: asyncpg.Connection, calls: Sequence[Call], tenant
     of = "WHERE tenant_no = $1"
     specs: dict[tuple[UUID, int], JobSpec] = {}
     jobs: dict[UUID, JobSpec] = {}
-    for row in await connection.fetch(f"SELECT id, spec FROM ondot.job_once {of}", tenant_no):
+    for row in await connection.fetch(f"SELECT id, spec FROM ondot.job_once {of} AND id NOT IN {APART}", tenant_no):
         specs[row["id"], 1] = jobs[row["id"]] = decode_spec(row["spec"])
     for row in await connection.fetch(
-        f"SELECT job_id, version, spec FROM ondot.job_version {of} ORDER BY version", tenant_no
+        f"SELECT job_id, version, spec FROM ondot.job_version {of} AND job_id NOT IN {APART} ORDER BY version",
+        tenant_no,
     ):
         specs[row["job_id"], row["version"]] = jobs[row["job_id"]] = decode_spec(row["spec"])
     attempts: dict[UUID, list[Attempt]] = defaultdict(list)
@@ -129,7 +137,9 @@ async def read_run(connection: asyncpg.Connection, calls: Sequence[Call], tenant
     ):
         attempts[row["execution_id"]].append(_attempt(row, row["outcome"]))
     executions = {}
-    for row in await connection.fetch(f"SELECT *, error::text AS error_text FROM ondot.history {of}", tenant_no):
+    for row in await connection.fetch(
+        f"SELECT *, error::text AS error_text FROM ondot.history {of} AND job_id NOT IN {APART}", tenant_no
+    ):
         tried = attempts[row["id"]]
         if row["state"] == "SUCCEEDED":
             tried.append(_attempt(row, "SUCCEEDED"))
@@ -146,11 +156,16 @@ async def read_run(connection: asyncpg.Connection, calls: Sequence[Call], tenant
         executions,
         calls,
         jobs,
-        await connection.fetch(f"SELECT id, job_id, state, worker_id, origin FROM ondot.execution {of}", tenant_no),
+        await connection.fetch(
+            f"SELECT id, job_id, state, worker_id, origin FROM ondot.execution {of} AND job_id NOT IN {APART}",
+            tenant_no,
+        ),
         held,
         {
             row["execution_id"]
-            for row in await connection.fetch(f"SELECT execution_id FROM ondot.dead_letter {of}", tenant_no)
+            for row in await connection.fetch(
+                f"SELECT execution_id FROM ondot.dead_letter {of} AND job_id NOT IN {APART}", tenant_no
+            )
         },
         Counter(row["execution_id"] for row in await connection.fetch("SELECT execution_id FROM public.effect")),
         skipped,

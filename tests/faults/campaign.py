@@ -4,6 +4,7 @@ the workload submits and changes jobs of all kinds by HTTP    → acks.jsonl
 the weather kills, freezes, cuts, restarts from a seed        → faults.jsonl
 the receiver records every call                               → calls.jsonl
 other tenants and their owner do the same beside it           → tenants.jsonl, tenant_calls.jsonl
+users of workflows start, retry and cancel runs               → flows.jsonl, flow_calls.jsonl
 the checkers compare all of them with the database, when all work has ended
 the report states what was injected, what was checked, and how to repeat it → faults.md, faults.json
 """
@@ -21,6 +22,8 @@ import asyncpg
 from tests.faults.audit import Violation
 from tests.faults.checker import Bounds, Verdict, judge
 from tests.faults.fleet import EFFECTS
+from tests.faults.flow_checks import judge_flows
+from tests.faults.flow_users import FlowUsers
 from tests.faults.ledger import keeping_books
 from tests.faults.owners import Owners
 from tests.faults.postgres import Postgres, a_postgres
@@ -44,10 +47,17 @@ KEPT = (
     "worker",
     "node",
     "found",
+    "run",
+    "step",
+    "item",
+    "arrival",
+    "repair",
+    "past_step",
 )
 
 _REST = """
-SELECT (SELECT count(*) FROM ondot.execution) + (SELECT count(*) FROM ondot.lease) + (SELECT count(*) FROM ondot.owed)
+SELECT (SELECT count(*) FROM ondot.execution WHERE state <> 'BLOCKED') + (SELECT count(*) FROM ondot.arrival)
+     + (SELECT count(*) FROM ondot.lease) + (SELECT count(*) FROM ondot.owed)
      + (SELECT count(*) FROM ondot.timer WHERE next_fire_at < 'infinity') AS left
 """
 
@@ -64,6 +74,8 @@ class Campaign:
     apis: int = 2
     tenants: int = 0
     """Others than the first, which the workload belongs to: 0, or 3 and more."""
+    flows: int = 0
+    """How many workflows, beside the jobs."""
     kinds: Sequence[str] | None = None
     focus: tuple[str, ...] = ()
     """Only these kinds of jobs (`tests.faults.mix`); empty: all of them."""
@@ -92,6 +104,8 @@ class Campaign:
             ledger = await stack.enter_async_context(keeping_books(books))
             tenant_books = directory / "tenant_calls.jsonl"
             tenant_ledger = await stack.enter_async_context(keeping_books(tenant_books))
+            flow_books = directory / "flow_calls.jsonl"
+            flow_ledger = await stack.enter_async_context(keeping_books(flow_books))
             async with _connected(postgres) as connection:
                 await connection.execute(EFFECTS)
             if self.standby:
@@ -124,7 +138,13 @@ class Campaign:
                     postgres.connect,
                 )
                 await stack.enter_async_context(users.open())
-            return await self._run(directory, postgres, stage, ledger.url, books, users, tenant_books)
+            headers = users.owner_headers if users is not None else {}
+            flows = FlowUsers(
+                stage.api_urls, flow_ledger.url, self.flows, self.seed, directory / "flows.jsonl", headers
+            )
+            return await self._run(
+                directory, postgres, stage, ledger.url, books, users, tenant_books, flows, flow_books
+            )
 
     async def _run(
         self,
@@ -135,6 +155,8 @@ class Campaign:
         books: Path,
         users: TenantUsers | None,
         tenant_books: Path,
+        flows: FlowUsers,
+        flow_books: Path,
     ) -> tuple[Verdict, Report]:
         acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
         owners = Owners(postgres.connect)
@@ -159,10 +181,12 @@ class Campaign:
             group.create_task(workload.run())
             if users is not None:
                 group.create_task(users.run(self.seconds))
+            group.create_task(flows.run(self.seconds))
             blowing = group.create_task(weather.blow(self.seconds))
         await workload.settle(within_s=self.calm_within_s)
         if users is not None:
             await users.settle(within_s=self.calm_within_s)
+        await flows.settle(within_s=self.calm_within_s)
         left = await self._calm(postgres)
         ended_s = time.time()
         watching.cancel()
@@ -172,6 +196,8 @@ class Campaign:
         async with _connected(postgres) as connection, connection.transaction(isolation="repeatable_read"):
             verdict = await judge(connection, books, acks, log, began_s=began_s, ended_s=ended_s, bounds=bounds)
             verdict.violations += await _found_by_itself(connection)
+            if self.flows:
+                verdict.violations += await judge_flows(connection, flows.journal, flow_books, verdict.counts)
             if users is not None:
                 verdict.violations += await judge_tenants(
                     connection, users.journal, tenant_books, log, successes, self.slack_s, verdict.counts
@@ -192,6 +218,7 @@ class Campaign:
             "workers": self.workers,
             "apis": self.apis,
             "tenants": self.tenants,
+            "flows": self.flows,
         }
         facts = RunFacts(
             seed=self.seed,
@@ -199,7 +226,7 @@ class Campaign:
             sizes=sizes,
             took_s=ended_s - began_s,
             takeovers_s=takeovers,
-            workload=dict(workload.happened + (users.happened if users is not None else Counter())),
+            workload=dict(workload.happened + flows.happened + (users.happened if users is not None else Counter())),
         )
         written = report(facts, verdict, log)
         write_report(written, directory)

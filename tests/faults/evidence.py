@@ -15,7 +15,7 @@ from uuid import UUID
 
 import asyncpg
 
-from tests.faults.audit import Run, read_run
+from tests.faults.audit import APART, Run, read_run
 from tests.faults.journal import Operation, read_journal
 from tests.faults.ledger import Call, read_books
 from tests.faults.oracle import ClockStep
@@ -25,18 +25,18 @@ Thing = TypeVar("Thing")
 
 CLOCK_STEPS = ("postgres.clock_forward", "postgres.clock_back")
 
-_EXECUTIONS = """
+_EXECUTIONS = f"""
 SELECT id, job_id, job_version, fire_at, origin, state, class, losses, payload::text AS payload, true AS ended,
-       reason, ended_at FROM ondot.history WHERE tenant_no = 1
+       reason, ended_at FROM ondot.history WHERE tenant_no = 1 AND job_id NOT IN {APART}
 UNION ALL
 SELECT id, job_id, job_version, fire_at, origin, state, class, losses, payload::text, false, NULL, NULL
-FROM ondot.execution WHERE tenant_no = 1
+FROM ondot.execution WHERE tenant_no = 1 AND job_id NOT IN {APART}
 """
-_JOBS = """
-SELECT id, name, state, version, true AS is_moved FROM ondot.job WHERE tenant_no = 1
+_JOBS = f"""
+SELECT id, name, state, version, true AS is_moved FROM ondot.job WHERE tenant_no = 1 AND id NOT IN {APART}
 UNION ALL
 SELECT id, name, 'ACTIVE', 1, false FROM ondot.job_once o
-WHERE tenant_no = 1 AND NOT EXISTS (SELECT FROM ondot.job j WHERE j.id = o.id)
+WHERE tenant_no = 1 AND id NOT IN {APART} AND NOT EXISTS (SELECT FROM ondot.job j WHERE j.id = o.id)
 """
 
 

@@ -1,7 +1,8 @@
 """A receiver that is not ondot and keeps books: each call and each answer is a line of a file, flushed at once.
 
 Its answers are a hash of the execution's id and the attempt, so that a run can be reproduced from its ids alone: most
-calls get a 200, some a 500 or a 503 with Retry-After, some a slow answer.
+calls get a 200, some a 500 or a 503 with Retry-After, some a slow answer. A URL with `percent` gets a 500 for so many
+of 100 executions, whatever the attempt.
 """
 
 import asyncio
@@ -61,6 +62,8 @@ class Ledger:
         if BUSY_BELOW <= chance < SLOW_BELOW or "slow_s" in request.query:
             await asyncio.sleep(float(request.query.get("slow_s", SLOW_S)))
         status = 500 if chance < FAILS_BELOW else 503 if chance < BUSY_BELOW else 200
+        if (percent := request.query.get("percent")) is not None:
+            status = 500 if dice(id_, 0) < int(percent) else 200
         self._write({"answered": entry, "status": status, "at_s": time.time()})
         return web.json_response(
             {"attempt": attempt}, status=status, headers={"retry-after": "1"} if status == 503 else {}

@@ -108,6 +108,12 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
             f" {counts['tenant_jobs']:,} jobs acknowledged, {counts['tenant_calls']:,} calls received,"
             f" {counts['tenant_probes']} tries with keys that no longer work."
         )
+    if counts.get("workflow_runs"):
+        yield (
+            f"Workflows: {counts['workflow_runs']:,} runs with {counts['workflow_steps']:,} executions of steps,"
+            f" {counts['runs_retried']} runs retried; in the end {counts['runs_succeeded']} SUCCEEDED,"
+            f" {counts['runs_blocked']} BLOCKED, {counts['runs_failed']} FAILED, {counts['runs_cancelled']} CANCELLED."
+        )
     for kind, took_s in sorted(facts.takeovers_s.items()):
         yield f"Takeovers after {kind}: {len(took_s)}, p50 {median(took_s):.2f} s, longest {max(took_s):.2f} s."
     yield ""
