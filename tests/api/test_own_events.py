@@ -7,10 +7,13 @@ import pytest
 
 from ondot.flow.events.own import OwnEvents
 from ondot.flow.events.receive import EventReceiver
+from ondot.flow.workflows.begin import begin
 from ondot.model.own_events import MAX_HOPS
 from tests.api.conftest import Caller
 from tests.proves import proves
 from tests.world import World, failed
+
+STRUCTURED = {"content-type": "application/cloudevents+json"}
 
 
 @pytest.fixture
@@ -109,6 +112,39 @@ async def test_an_event_and_its_executions_are_written_together_or_not_at_all(
     assert await api.world.count("own_event") == 1
     assert await own.one_pass() == 1
     assert await api.world.count("execution") == 1
+
+
+@proves("S11")
+async def test_jobs_that_send_events_to_each_other_end_too(api: Caller) -> None:
+    schedule = {"event": {"type": "com.acme.ping"}}
+    await api.create({"name": "itself", "function": "f", "schedule": schedule})
+    steps = {"a": {"function": "f"}, "b": {"function": "f"}}
+    made = await api.http.post("/v1/workflows", json={"name": "flow", "steps": steps, "schedule": schedule})
+    assert made.status_code == 201, made.text
+    worker = await api.world.worker()
+    sent: dict[str, Any] = {"specversion": "1.0", "id": "0", "type": "com.acme.ping", "source": "/acme"}
+    for hops in range(1, MAX_HOPS + 2):
+        answer = await api.http.post("/v1/events", json=sent, headers=STRUCTURED)
+        assert answer.json()["matched"] == 2
+        by_job = {one.spec.name if one.spec else "": one for one in await worker.lease(2)}
+        assert by_job["itself"].hops == hops
+        assert await begin(api.world.database, api.world.dispatcher, worker.id, by_job["flow"].leased) is True
+        worker.completer.release(by_job["flow"].lease_id)
+        await worker.complete(by_job["itself"])
+        steps_leased = await worker.lease()
+        assert [one.hops for one in steps_leased] == [hops, hops]
+        await worker.complete_all(steps_leased)
+        sent |= {"id": str(hops), "ondothops": hops}
+    answer = await api.http.post("/v1/events", json=sent, headers=STRUCTURED)
+    assert answer.status_code == 422
+    assert "in a circle" in answer.text
+
+
+@proves("S11")
+async def test_an_attempt_that_no_event_started_passes_no_hops_on(api: Caller) -> None:
+    await api.create({"name": "first", "function": "f"})
+    worker = await api.world.worker()
+    assert [one.hops for one in await worker.lease()] == [None]
 
 
 @proves("S11")

@@ -19,6 +19,7 @@ async def good(ctx: Context, **arguments: Any) -> dict[str, str]:
         "fencing_token": str(ctx.fencing_token),
         "fire_at": ctx.fire_at.isoformat().replace("+00:00", "Z"),
         "payload": msgspec.json.encode(arguments).decode(),
+        "of": f"{ctx.run_id} {ctx.step} {ctx.item} {ctx.hops}",
     }
 
 

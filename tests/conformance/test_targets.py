@@ -88,6 +88,10 @@ class HttpRig(Rig):
             "fencing_token": received.headers["ondot-fencing-token"],
             "fire_at": received.headers["ondot-fire-at"],
             "payload": received.body.decode(),
+            "of": " ".join(
+                received.headers.get(name, "None")
+                for name in ("ondot-run-id", "ondot-step", "ondot-item", "ce-ondothops")
+            ),
         }
 
     async def begun(self, recorder: Recorder) -> None:
@@ -110,6 +114,7 @@ class FunctionRig(Rig):
                 "fencing_token": str(ctx.fencing_token),
                 "fire_at": ctx.fire_at.isoformat().replace("+00:00", "Z"),
                 "payload": msgspec.json.encode(arguments).decode(),
+                "of": f"{ctx.run_id} {ctx.step} {ctx.item} {ctx.hops}",
             }
 
         async def bad(**_: Any) -> None:
@@ -160,7 +165,8 @@ class ChildRig(Rig):
 class ShellRig(Rig):
     FACTS = (
         'echo "execution=$ONDOT_EXECUTION_ID"; echo "job=$ONDOT_JOB_ID"; echo "attempt=$ONDOT_ATTEMPT";'
-        'echo "fencing_token=$ONDOT_FENCING_TOKEN"; echo "fire_at=$ONDOT_FIRE_AT"; echo "payload=$(cat)"'
+        'echo "fencing_token=$ONDOT_FENCING_TOKEN"; echo "fire_at=$ONDOT_FIRE_AT"; echo "payload=$(cat)";'
+        'echo "of=${ONDOT_RUN_ID-None} ${ONDOT_STEP-None} ${ONDOT_ITEM-None} ${ONDOT_HOPS-None}"'
     )
 
     def __init__(self) -> None:
@@ -231,7 +237,15 @@ async def test_the_payload_and_the_facts_of_the_attempt_arrive(rig: Rig) -> None
         "fencing_token": "3",
         "fire_at": FIRE_AT.isoformat().replace("+00:00", "Z"),
         "payload": '{"region":"eu","n":1}',
+        "of": "None None None None",
     }
+
+
+@proves("W1", "S11")
+async def test_a_step_knows_its_run_and_how_many_events_led_to_those_that_it_sends(rig: Rig) -> None:
+    call = msgspec.structs.replace(a_call(payload={}), run_id=EXECUTION, step="load", item_no=7, hops=3)
+    report = await rig.target.call(rig.succeeds, call)
+    assert rig.facts(report)["of"] == f"{EXECUTION} load 7 3"
 
 
 @proves("E4")

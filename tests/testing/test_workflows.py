@@ -129,6 +129,26 @@ async def test_an_event_starts_jobs_and_workflows_with_its_data() -> None:
         assert [run.state for run in await world.runs(fulfil)] == ["SUCCEEDED"] * 2
 
 
+@proves("O7", "S11")
+async def test_functions_that_send_events_to_themselves_end() -> None:
+    one = Ondot()
+    worlds: list[Any] = []
+
+    @one.job(event={"type": "ping"}, retries=0)
+    async def ping(ctx: Context, **_: Any) -> int | None:
+        await worlds[0].client.send_event({"type": "ping", "source": "/itself"}, ctx)
+        return ctx.hops
+
+    async with open_world(one, at=NOON) as world:
+        worlds.append(world)
+        await world.send_event(type="ping", source="/shop")
+        await world.run_due()
+        assert [call.result for call in world.calls(ping)[:-1]] == list(range(1, 17))
+        error = world.calls(ping)[-1].error
+        assert error is not None
+        assert "in a circle" in error["message"]
+
+
 @proves("O7", "W4")
 async def test_a_month_of_a_nightly_workflow_has_a_run_for_each_night() -> None:
     one = Ondot()

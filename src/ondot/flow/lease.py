@@ -29,7 +29,7 @@ from ondot.flow.served_tenants import TenantNos
 from ondot.flow.workflows.attempts import StepAttempt, find_step_attempts
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Scopes, Take
-from ondot.model.ids import LeaseId, PoolNo, TenantNo, WorkerId
+from ondot.model.ids import ExecutionId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.retry import SUSPECT_FROM
 from ondot.model.target import FunctionTarget
@@ -39,6 +39,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.executions import find_payloads
 from ondot.store.jobs import find_stopped_jobs
+from ondot.store.own_events import find_hops
 from ondot.store.queue import (
     LARGEST_LEASE,
     Leased,
@@ -72,6 +73,8 @@ class Assignment(Struct, frozen=True):
     """Why the call must not be made any more: its job was deleted or paused before the first call."""
     step: StepAttempt | None = None
     """Which step of which run it is an attempt of, if any."""
+    hops: int | None = None
+    """How many events led to one that this attempt sends; None: no event started it."""
 
     @property
     def is_suspect(self) -> bool:
@@ -185,6 +188,20 @@ def _ask_again_at(room: Room | None, now: datetime) -> datetime:
 def _may_be_stopped(row: Leased) -> bool:
     """A fire that was leased before and given back without a call: its job may have been stopped meanwhile."""
     return row.origin == "fire" and row.was_returned
+
+
+async def _find_hops(connection: Connection, leased: Sequence[Leased]) -> dict[ExecutionId, int]:
+    """Of executions that events started, and of steps of such runs: one more than led to them."""
+    hops: dict[ExecutionId, int] = {}
+    for tenant_no in {row.tenant_no for row in leased}:
+        causes = {
+            row.id: ExecutionId(row.job_id) if row.origin == "step" else row.id
+            for row in leased
+            if row.tenant_no == tenant_no and row.origin in {"step", "event"}
+        }
+        led = await find_hops(connection, tenant_no, set(causes.values()))
+        hops |= {id_: led.get(cause, 0) + 1 for id_, cause in causes.items()}
+    return hops
 
 
 class Leaser:
@@ -393,14 +410,16 @@ class Leaser:
         return assignments
 
     async def _read(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
-        if of_steps := [row for row in leased if row.origin == "step"]:
-            return await self._read_steps(connection, lease_id, leased, of_steps)
+        origins = {row.origin for row in leased}
+        if "step" in origins:
+            return await self._read_steps(connection, lease_id, leased)
         versions = [(row.job_id, row.job_version) for row in leased]
         specs = await self._database.specs.find(connection, versions)
         own = [row.id for row in leased if row.own_payload]
         payloads = await find_payloads(connection, own) if own else {}
         returned = {row.job_id for row in leased if _may_be_stopped(row)}
         over = await find_stopped_jobs(connection, sorted(returned)) if returned else {}
+        hops = await _find_hops(connection, leased) if "event" in origins else {}
         return [
             Assignment(
                 row,
@@ -408,14 +427,14 @@ class Leaser:
                 spec := specs.get(version),
                 payloads.get(row.id) or (bytes(spec.payload) if spec else b"null"),
                 over.get(row.job_id) if _may_be_stopped(row) else None,
+                hops=hops.get(row.id),
             )
             for row, version in zip(leased, versions, strict=True)
         ]
 
-    async def _read_steps(
-        self, connection: Connection, lease_id: LeaseId, leased: list[Leased], of_steps: list[Leased]
-    ) -> list[Assignment]:
+    async def _read_steps(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:
         """The same for a batch with steps of runs: their specs are parts of those of their workflows."""
+        of_steps = [row for row in leased if row.origin == "step"]
         others = [row for row in leased if row.origin != "step"]
         assignments = await self._read(connection, lease_id, others) if others else []
         steps = await find_step_attempts(
@@ -423,9 +442,11 @@ class Leaser:
         )
         own = [row.id for row in of_steps if row.own_payload]
         payloads = await find_payloads(connection, own) if own else {}
+        of_events = [row for row in of_steps if row.id in steps and steps[row.id].is_of_event]
+        hops = await _find_hops(connection, of_events) if of_events else {}
         for row in of_steps:
             step = steps.get(row.id)
             spec = None if step is None else step.spec
             payload = payloads.get(row.id) or (bytes(spec.payload) if spec else b"null")
-            assignments.append(Assignment(row, lease_id, spec, payload, step=step))
+            assignments.append(Assignment(row, lease_id, spec, payload, step=step, hops=hops.get(row.id)))
         return assignments

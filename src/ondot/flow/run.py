@@ -393,6 +393,7 @@ def build_call(
         step=None if step is None else step.step,
         item_no=None if step is None else step.item_no,
         results=results,
+        hops=assignment.hops,
         result_bytes=RESULT_BYTES if step is not None and step.is_read else None,
     )
 

@@ -92,6 +92,8 @@ class Call(Struct, frozen=True):
     """The run of which it is a step, with the step's name, and the number of its item if it is mapped."""
     step: str | None = None
     item_no: int | None = None
+    hops: int | None = None
+    """The `ondothops` of an event that the target sends; None: no event started the execution."""
 
     @property
     def fire_at(self) -> datetime:

@@ -11,6 +11,8 @@ from typing import Any, Final, Literal
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
+from ondot.model.own_events import HOPS
+from ondot.sdk.context import Context
 from ondot.sdk.requests import Json, Requests, body_of, plain
 
 _UNSET: Final = object()
@@ -159,15 +161,18 @@ class Client(Requests):
 
     # Events.
 
-    async def send_event(self, event: Mapping[str, Any]) -> Json:
-        """Send a CloudEvent. `id` and `specversion` are added if they are missing; the same event may be sent again."""
-        whole = {"specversion": "1.0", "id": str(uuid4()), **event}
+    async def send_event(self, event: Mapping[str, Any], ctx: Context | None = None) -> Json:
+        """Send a CloudEvent. `id` and `specversion` are added if they are missing; the same event may be sent again.
+
+        `ctx`: of the function that sends it. Functions that start each other in a circle then end (`ondothops`).
+        """
+        whole = _whole_event(event, ctx)
         kind = {"content-type": "application/cloudevents+json"}
         return await self._call("POST", "/v1/events", body=whole, headers=kind)
 
-    async def send_events(self, events: Sequence[Mapping[str, Any]]) -> Json:
+    async def send_events(self, events: Sequence[Mapping[str, Any]], ctx: Context | None = None) -> Json:
         """Send up to 1,000 events, all or none."""
-        whole = [{"specversion": "1.0", "id": str(uuid4()), **event} for event in events]
+        whole = [_whole_event(event, ctx) for event in events]
         kind = {"content-type": "application/cloudevents-batch+json"}
         return await self._call("POST", "/v1/events", body=whole, headers=kind)
 
@@ -447,6 +452,11 @@ class Client(Requests):
 
 def _segment(id_: Id) -> str:
     return quote(str(id_), safe="")
+
+
+def _whole_event(event: Mapping[str, Any], ctx: Context | None) -> Json:
+    whole = {"specversion": "1.0", "id": str(uuid4()), **event}
+    return whole if ctx is None or ctx.hops is None else {HOPS: ctx.hops, **whole}
 
 
 def _leave_out_none(**fields: Any) -> Json:

@@ -212,10 +212,10 @@ async def find_ends_missed(connection: Connection, ids: Sequence[UUID]) -> dict[
 
 async def find_step_nos(
     connection: Connection, ids: Sequence[ExecutionId]
-) -> dict[ExecutionId, tuple[JobId, int, int | None]]:
-    """Of which workflow, step and item these executions are."""
+) -> dict[ExecutionId, tuple[JobId, int, int | None, bool]]:
+    """Of which workflow, step and item these executions are, and whether an event started the run."""
     rows = await connection.fetch(_SQL["find_step_nos"].text, ids)
-    return {row["id"]: (row["job_id"], row["step_no"], row["item_no"]) for row in rows}
+    return {row["id"]: (row["job_id"], row["step_no"], row["item_no"], bool(row["is_of_event"])) for row in rows}
 
 
 def _step_row(row: Record | tuple[Any, ...]) -> StepRow:

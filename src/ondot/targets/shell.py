@@ -134,7 +134,7 @@ class ShellCaller(Target[ShellTarget]):
 
 
 def facts(call: Call) -> dict[str, str]:
-    return {
+    known = {
         "ONDOT_EXECUTION_ID": str(call.execution_id),
         "ONDOT_JOB_ID": str(call.job_id),
         "ONDOT_JOB_NAME": call.job_name.replace("\0", ""),
@@ -142,6 +142,13 @@ def facts(call: Call) -> dict[str, str]:
         "ONDOT_ATTEMPT": str(call.attempt_no),
         "ONDOT_FENCING_TOKEN": str(call.fencing_token),
     }
+    if call.run_id is not None:
+        known |= {"ONDOT_RUN_ID": str(call.run_id), "ONDOT_STEP": call.step or ""}
+        if call.item_no is not None:
+            known["ONDOT_ITEM"] = str(call.item_no)
+    if call.hops is not None:
+        known["ONDOT_HOPS"] = str(call.hops)
+    return known
 
 
 def _report(exit_code: int, process: Process, limits: Limits, max_bytes: int | None = None) -> Succeeded | Failed:

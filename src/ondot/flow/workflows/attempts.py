@@ -27,6 +27,8 @@ class StepAttempt(Struct, frozen=True):
     spec: JobSpec
     is_read: bool = False
     """Another step may read its result."""
+    is_of_event: bool = False
+    """An event started its run."""
 
 
 async def find_step_attempts(
@@ -43,11 +45,17 @@ async def find_step_attempts(
         spec = found.get(versions[id_]) if id_ in versions else None
         if spec is None or not isinstance(spec.target, WorkflowTarget):
             continue
-        job_id, step_no, item_no = steps[id_]
+        job_id, step_no, item_no, is_of_event = steps[id_]
         graph = compile_graph(spec.target)
         # A workflow with a key may be a step of another, which reads the results of its last steps.
         is_read = bool(graph.children[step_no]) or spec.key is not None
         attempts[id_] = StepAttempt(
-            job_id, ExecutionId(run_id), graph.names[step_no], item_no, step_job_spec(spec, step_no), is_read
+            job_id,
+            ExecutionId(run_id),
+            graph.names[step_no],
+            item_no,
+            step_job_spec(spec, step_no),
+            is_read,
+            is_of_event,
         )
     return attempts

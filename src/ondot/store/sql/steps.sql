@@ -116,10 +116,11 @@ WHERE job_id = $1::uuid AND origin NOT IN ('fire', 'backfill') AND origin = 'ste
 
 -- name: find_step_nos :many
 -- index: execution_pkey, run_pkey
--- Of which workflow, step and item executions are that a worker has leased.
+-- Of which workflow, step and item executions are that a worker has leased, and what started their run.
 -- $1 ids
-SELECT e.id, r.job_id, e.step_no, e.item_no
-FROM ondot.execution e JOIN ondot.run r ON r.id = e.job_id WHERE e.id = ANY ($1::uuid[]);
+SELECT e.id, r.job_id, e.step_no, e.item_no, x.origin = 'event' AS is_of_event
+FROM ondot.execution e JOIN ondot.run r ON r.id = e.job_id LEFT JOIN ondot.execution x ON x.id = r.id
+WHERE e.id = ANY ($1::uuid[]);
 
 -- name: find_ends_missed :many
 -- index: history_pkey

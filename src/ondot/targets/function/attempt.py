@@ -81,6 +81,7 @@ class Attempt:
             run_id=call.run_id,
             step=call.step,
             item=call.item_no,
+            hops=call.hops,
         )
 
     def begin(self) -> bool:

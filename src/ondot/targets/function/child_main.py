@@ -123,6 +123,7 @@ class Child(asyncio.Protocol):
             run_id=None if begin.run_id is None else ExecutionId(begin.run_id),
             step=begin.step,
             item_no=begin.item_no,
+            hops=begin.hops,
         )
         done = partial(Done, number)
         try:

@@ -102,6 +102,7 @@ class Child(asyncio.Protocol):
                 run_id=call.run_id,
                 step=call.step,
                 item_no=call.item_no,
+                hops=call.hops,
             )
         )
         if self.is_lost:

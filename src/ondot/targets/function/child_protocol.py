@@ -39,6 +39,7 @@ class Begin(Struct, frozen=True, tag="begin"):
     run_id: UUID | None = None
     step: str | None = None
     item_no: int | None = None
+    hops: int | None = None
 
 
 class Ask(Struct, frozen=True, tag="cancel"):

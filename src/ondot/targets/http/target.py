@@ -32,6 +32,7 @@ from ondot.model.errors import NoSecretKey, OndotError
 from ondot.model.headers import why_reserved
 from ondot.model.ids import TenantNo
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
+from ondot.model.own_events import HOPS
 from ondot.model.secret import Hidden
 from ondot.model.signature import sign
 from ondot.model.target import HttpTarget
@@ -245,6 +246,13 @@ def headers(spec: HttpTarget, call: Call, now: datetime, hop: Hop) -> CIMultiDic
             "traceparent": f"00-{call.execution_id.hex}-{secrets.token_hex(8)}-01",
         }
     )
+    if call.run_id is not None:
+        merged["ondot-run-id"] = str(call.run_id)
+        merged["ondot-step"] = call.step or ""
+        if call.item_no is not None:
+            merged["ondot-item"] = str(call.item_no)
+    if call.hops is not None:
+        merged[f"ce-{HOPS}"] = str(call.hops)
     return merged
 
 
