@@ -13,6 +13,7 @@ from tests.faults.netns import available
 
 JOBS_A_SECOND = 16
 FLOWS_A_SECOND = 1
+SENDS_A_SECOND = 4
 DISK_MB = 3000
 
 
@@ -25,6 +26,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=None, help=f"how many jobs (default: {JOBS_A_SECOND} per second)")
     parser.add_argument(
         "--flows", type=int, default=None, help=f"how many workflows (default: {FLOWS_A_SECOND} per second)"
+    )
+    parser.add_argument(
+        "--sends", type=int, default=None, help=f"how many requests send events (default: {SENDS_A_SECOND} per second)"
     )
     parser.add_argument("--schedulers", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
@@ -63,6 +67,7 @@ def main() -> None:
         apis=how.apis,
         tenants=how.tenants,
         flows=max(round(how.seconds * FLOWS_A_SECOND), 10) if how.flows is None else how.flows,
+        sends=max(round(how.seconds * SENDS_A_SECOND), 10) if how.sends is None else how.sends,
         kinds=how.kinds.split(",") if how.kinds else None,
         in_namespaces=int(available()) if how.namespaces is None else how.namespaces,
         at_once=how.at_once,

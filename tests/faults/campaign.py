@@ -5,13 +5,13 @@ the weather kills, freezes, cuts, restarts from a seed        → faults.jsonl
 the receiver records every call                               → calls.jsonl
 other tenants and their owner do the same beside it           → tenants.jsonl, tenant_calls.jsonl
 users of workflows start, retry and cancel runs               → flows.jsonl, flow_calls.jsonl
+users of events send them while jobs that wait for them change → events.jsonl
 the checkers compare all of them with the database, when all work has ended
 the report states what was injected, what was checked, and how to repeat it → faults.md, faults.json
 """
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,6 +21,8 @@ import asyncpg
 
 from tests.faults.audit import Violation
 from tests.faults.checker import Bounds, Verdict, judge
+from tests.faults.event_checks import judge_events
+from tests.faults.event_users import EventUsers
 from tests.faults.fleet import EFFECTS
 from tests.faults.flow_checks import judge_flows
 from tests.faults.flow_users import FlowUsers
@@ -53,6 +55,9 @@ KEPT = (
     "arrival",
     "repair",
     "past_step",
+    "event",
+    "event_match",
+    "subscription",
 )
 
 _REST = """
@@ -76,6 +81,8 @@ class Campaign:
     """Others than the first, which the workload belongs to: 0, or 3 and more."""
     flows: int = 0
     """How many workflows, beside the jobs."""
+    sends: int = 0
+    """How many requests send events."""
     kinds: Sequence[str] | None = None
     focus: tuple[str, ...] = ()
     """Only these kinds of jobs (`tests.faults.mix`); empty: all of them."""
@@ -104,8 +111,8 @@ class Campaign:
             ledger = await stack.enter_async_context(keeping_books(books))
             tenant_books = directory / "tenant_calls.jsonl"
             tenant_ledger = await stack.enter_async_context(keeping_books(tenant_books))
-            flow_books = directory / "flow_calls.jsonl"
-            flow_ledger = await stack.enter_async_context(keeping_books(flow_books))
+            flow_ledger = await stack.enter_async_context(keeping_books(directory / "flow_calls.jsonl"))
+            event_ledger = await stack.enter_async_context(keeping_books(directory / "event_calls.jsonl"))
             async with _connected(postgres) as connection:
                 await connection.execute(EFFECTS)
             if self.standby:
@@ -142,9 +149,10 @@ class Campaign:
             flows = FlowUsers(
                 stage.api_urls, flow_ledger.url, self.flows, self.seed, directory / "flows.jsonl", headers
             )
-            return await self._run(
-                directory, postgres, stage, ledger.url, books, users, tenant_books, flows, flow_books
+            events = EventUsers(
+                stage.api_urls, event_ledger.url, self.sends, self.seed, directory / "events.jsonl", headers
             )
+            return await self._run(directory, postgres, stage, ledger.url, books, users, tenant_books, flows, events)
 
     async def _run(
         self,
@@ -156,7 +164,7 @@ class Campaign:
         users: TenantUsers | None,
         tenant_books: Path,
         flows: FlowUsers,
-        flow_books: Path,
+        events: EventUsers,
     ) -> tuple[Verdict, Report]:
         acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
         owners = Owners(postgres.connect)
@@ -182,11 +190,13 @@ class Campaign:
             if users is not None:
                 group.create_task(users.run(self.seconds))
             group.create_task(flows.run(self.seconds))
+            group.create_task(events.run(self.seconds))
             blowing = group.create_task(weather.blow(self.seconds))
         await workload.settle(within_s=self.calm_within_s)
         if users is not None:
             await users.settle(within_s=self.calm_within_s)
         await flows.settle(within_s=self.calm_within_s)
+        await events.settle(within_s=self.calm_within_s)
         left = await self._calm(postgres)
         ended_s = time.time()
         watching.cancel()
@@ -197,7 +207,10 @@ class Campaign:
             verdict = await judge(connection, books, acks, log, began_s=began_s, ended_s=ended_s, bounds=bounds)
             verdict.violations += await _found_by_itself(connection)
             if self.flows:
+                flow_books = directory / "flow_calls.jsonl"
                 verdict.violations += await judge_flows(connection, flows.journal, flow_books, verdict.counts)
+            if self.sends:
+                verdict.violations += await judge_events(connection, events.journal, verdict.counts)
             if users is not None:
                 verdict.violations += await judge_tenants(
                     connection, users.journal, tenant_books, log, successes, self.slack_s, verdict.counts
@@ -219,14 +232,18 @@ class Campaign:
             "apis": self.apis,
             "tenants": self.tenants,
             "flows": self.flows,
+            "sends": self.sends,
         }
+        happened = workload.happened + flows.happened + events.happened
+        if users is not None:
+            happened += users.happened
         facts = RunFacts(
             seed=self.seed,
             seconds=self.seconds,
             sizes=sizes,
             took_s=ended_s - began_s,
             takeovers_s=takeovers,
-            workload=dict(workload.happened + flows.happened + (users.happened if users is not None else Counter())),
+            workload=dict(happened),
         )
         written = report(facts, verdict, log)
         write_report(written, directory)

@@ -114,6 +114,11 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
             f" {counts['runs_retried']} runs retried; in the end {counts['runs_succeeded']} SUCCEEDED,"
             f" {counts['runs_blocked']} BLOCKED, {counts['runs_failed']} FAILED, {counts['runs_cancelled']} CANCELLED."
         )
+    if counts.get("events_sent"):
+        yield (
+            f"Events: {counts['events_sent']:,} sent, {counts['events_started']:,} executions started by them, of"
+            f" {counts['subscribers']} jobs that were created and deleted meanwhile."
+        )
     for kind, took_s in sorted(facts.takeovers_s.items()):
         yield f"Takeovers after {kind}: {len(took_s)}, p50 {median(took_s):.2f} s, longest {max(took_s):.2f} s."
     yield ""

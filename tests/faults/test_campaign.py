@@ -20,7 +20,17 @@ CAMPAIGNS = 4
 LOADED_S = 20.0
 """Other tests run at the same time: the report shows lateness, and `make faults` judges it on a quiet machine."""
 MINUTE = Campaign(
-    seconds=60, seed=SEED, jobs=600, schedulers=3, workers=3, apis=2, tenants=4, flows=60, at_once=2, slack_s=LOADED_S
+    seconds=60,
+    seed=SEED,
+    jobs=600,
+    schedulers=3,
+    workers=3,
+    apis=2,
+    tenants=4,
+    flows=60,
+    sends=200,
+    at_once=2,
+    slack_s=LOADED_S,
 )
 SMALL = Campaign(
     seconds=7,
@@ -127,16 +137,17 @@ def test_every_bug_is_known_by_something() -> None:
     assert KNOWN.keys() == BUGS.keys()
 
 
-@proves("W1", "W2", "W3")
+@proves("W1", "W2", "W3", "S11")
 @pytest.mark.timeout(300)
 async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     """So the campaign itself does not cause the violations of the planted bugs."""
     kinds = ("scheduler.kill", "worker.kill", "worker.freeze", "worker.hung", "api.kill", "postgres.restart")
-    campaign = replace(SMALL, seconds=14, schedulers=2, workers=2, flows=30, kinds=kinds, calm_within_s=40.0)
+    campaign = replace(SMALL, seconds=14, schedulers=2, workers=2, flows=30, sends=60, kinds=kinds, calm_within_s=40.0)
     verdict, report = await campaign.run(tmp_path)
     print(f"\n{report.text}")  # noqa: T201 - what the run was
     assert [str(violation) for violation in verdict.violations] == []
     assert verdict.counts["workflow_runs"]
+    assert verdict.counts["events_started"]
 
 
 @proves("T1", "T2", "L6")
