@@ -100,6 +100,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
                 group.create_task(every(CLOCK_EVERY_S, database.read_clock, name="clock"), name="clock"),
                 group.create_task(every(USES_EVERY_S, auth.write_uses, name="key-uses"), name="key-uses"),
                 group.create_task(feed.run(), name="feed"),
+                group.create_task(services.advancer.run(), name="advancer"),
                 group.create_task(_close_when(stop, feed.close), name="close-feed"),
             ]
             log.info("api.started", address="{}:{}".format(*listener.getsockname()[:2]), auth=settings.auth)

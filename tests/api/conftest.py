@@ -24,6 +24,13 @@ class Caller:
     world: World
     http: httpx2.AsyncClient
 
+    @property
+    def services(self) -> Services:
+        transport = self.http._transport
+        assert isinstance(transport, httpx2.ASGITransport)
+        services: Services = transport.app.state.services  # type: ignore[attr-defined]
+        return services
+
     async def create(self, body: dict[str, Any], **headers: str) -> dict[str, Any]:
         answer = await self.http.post("/v1/jobs", json=body, headers=headers)
         assert answer.status_code == 201, answer.text

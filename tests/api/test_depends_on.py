@@ -92,3 +92,14 @@ async def test_a_patch_that_leaves_out_a_parent_lets_the_job_run(api: Caller) ->
     assert (answer.status_code, answer.json()["depends_on"]) == (200, [])
     assert len(await api.run_all()) == 1
     assert (await api.get(f"/v1/jobs/{child['id']}/status"))["status"] == "SUCCEEDED"
+
+
+@proves("W1")
+async def test_a_child_learns_of_a_cancelled_parent_without_housekeeping(api: Caller) -> None:
+    parent = await api.create(job("parent"))
+    child = await api.create(job(depends_on=[parent["id"]]))
+    answer = await api.http.post(f"/v1/executions/{await api.execution_of(parent)}/cancel")
+    assert answer.status_code in {200, 202}, answer.text
+    assert await api.world.count("arrival") == 0
+    [reason] = (await api.get(f"/v1/executions/{await api.execution_of(child)}/explain"))["reasons"]
+    assert "which ended CANCELLED" in reason["message"]

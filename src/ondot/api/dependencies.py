@@ -22,6 +22,7 @@ from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
+from ondot.flow.workflows.advance import Advancer
 from ondot.model.access import Caller, Right
 from ondot.model.errors import TenantSuspended
 from ondot.model.ids import TenantNo
@@ -50,6 +51,8 @@ class Services:
     hooks: Hooks = field(init=False)
     wrong_tokens: WrongKeys = field(default_factory=lambda: WrongKeys("tokens of hooks"))
     group_commit: GroupCommit = field(init=False)
+    advancer: Advancer = field(init=False)
+    """Advances runs of which an event has ended a step. The app runs it."""
     events: EventReceiver = field(init=False)
     intake: Intake = field(init=False)
     backpressure: Backpressure | None = field(init=False)
@@ -61,7 +64,8 @@ class Services:
         self.signing = Signing(self.vault)
         self.hooks = Hooks(self.database, self.vault)
         self.group_commit = GroupCommit(self.database, self.dispatcher)
-        self.events = EventReceiver(self.database, self.dispatcher)
+        self.advancer = Advancer(self.database, self.dispatcher, self.objects)
+        self.events = EventReceiver(self.database, self.dispatcher, self.advancer.request)
         self.intake = Intake(self.database.settings)
         self.quotas = QuotaGuard(self.database)
         ceiling = self.database.settings.queue_ceiling

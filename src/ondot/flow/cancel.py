@@ -4,11 +4,12 @@ An execution that waits ends CANCELLED in the same transaction. One that runs is
 looks for such requests each second, and ends it by force when its grace is over. The first of outcome and cancel wins:
 an attempt that succeeds meanwhile has SUCCEEDED, one that fails is not retried.
 
-A run of a workflow has no worker: `flow.workflows.control` cancels it. The run of a step that is cancelled is advanced.
+A run of a workflow has no worker: `flow.workflows.control` cancels it. The run of a step that is cancelled is advanced,
+and so are jobs that depend on a cancelled one.
 """
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.workflows.advance import advance_run
+from ondot.flow.workflows.advance import advance_arrived
 from ondot.flow.workflows.control import cancel_run
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import CANCEL, TERMINAL, State
@@ -28,8 +29,8 @@ async def cancel(
 ) -> ExecutionRow:
     """Cancel an execution, or ask it to end if it runs; returns it as it is then. A second cancel changes nothing."""
     row = await _cancel(database, dispatcher, tenant_no, id_, by)
-    if row.run_id is not None and row.state is State.CANCELLED:
-        await advance_run(database, dispatcher, row.run_id)
+    if row.state is State.CANCELLED:
+        await advance_arrived(database, dispatcher, [row.run_id or row.job_id])
     return row
 
 

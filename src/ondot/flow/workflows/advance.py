@@ -11,6 +11,7 @@ committed before. If the holder dies in between, housekeeping finds the arrival 
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from uuid import UUID
 
@@ -96,6 +97,18 @@ async def advance_runs(
                 again = await find_with_arrivals(connection, list(advanced))
         wanted = list(dict.fromkeys([*again, *wanted[len(portion) :], *others]))
     return passes
+
+
+async def advance_arrived(
+    database: Database, dispatcher: Dispatcher, ids: Sequence[UUID], objects: Objects | None = None
+) -> None:
+    """Advance those of these runs, and of jobs that others depend on, that have arrivals. For a process that has just
+    committed: if it fails now, the request has succeeded all the same, and housekeeping advances them."""
+    with suppress(Unavailable):
+        async with database.connection() as connection:
+            arrived = await find_with_arrivals(connection, ids)
+        if arrived:
+            await advance_runs(database, dispatcher, arrived, objects)
 
 
 async def _advance_alone(database: Database, dispatcher: Dispatcher, run_id: UUID, objects: Objects | None) -> int:

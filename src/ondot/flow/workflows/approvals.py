@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.flow.workflows.advance import advance_run
+from ondot.flow.workflows.advance import advance_arrived
 from ondot.flow.workflows.run_pass import open_pass
 from ondot.model.access import Role
 from ondot.model.errors import Conflict, Forbidden, NotFound
@@ -111,7 +111,7 @@ async def decide_approval(
             {"name": approval.job_name, "step": step},
         )
     log.info("step.decided", run_id=str(run_id), step=step, approved=is_approved)
-    await advance_run(database, dispatcher, run_id, objects)
+    await advance_arrived(database, dispatcher, [run_id], objects)
 
 
 async def make_link(
