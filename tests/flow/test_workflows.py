@@ -19,7 +19,8 @@ from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.outcome import Cancelled, Succeeded
 from ondot.model.workflow.states import RunState
 from ondot.store.audit import By
-from ondot.store.runs import change_run, lock_run, requeue_run
+from ondot.store.passes import change_run
+from ondot.store.runs import lock_run, requeue_run
 from tests.flow.workflows import (
     advance,
     keep_house,

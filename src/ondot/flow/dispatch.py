@@ -5,7 +5,7 @@ NOTIFY in every commit would cap the database at half its commits a second, so n
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from ondot.model.ids import PoolNo
@@ -22,6 +22,15 @@ class Dispatcher:
         self._transport = transport
         self._pending: dict[PoolNo, datetime] = {}
         self._wanted = asyncio.Event()
+        self.on_wake: Callable[[Wake], None] = lambda _: None
+        """The worker of this process: it hears of steps that were released here before a message has come back."""
+
+    def wake_here_first(self, pools: Iterable[tuple[PoolNo, datetime]]) -> None:
+        """The same as `wake`, and wakes the worker of this process at once."""
+        pools = list(pools)
+        for pool_no, ready_at in pools:
+            self.on_wake(Wake(pool_no, ready_at))
+        self.wake(pools)
 
     def wake(self, pools: Iterable[tuple[PoolNo, datetime]]) -> None:
         """Request a wake-up of these pools at these instants. Returns at once."""

@@ -438,15 +438,16 @@ class Leaser:
         others = [row for row in leased if row.origin != "step"]
         assignments = await self._read(connection, lease_id, others) if others else []
         steps = await find_step_attempts(
-            connection, self._database.specs, [(row.id, row.job_id, row.job_version) for row in of_steps]
+            connection,
+            self._database.specs,
+            [(row.id, row.job_id, row.job_version) for row in of_steps],
+            with_payloads=any(row.own_payload for row in of_steps),
         )
-        own = [row.id for row in of_steps if row.own_payload]
-        payloads = await find_payloads(connection, own) if own else {}
         of_events = [row for row in of_steps if row.id in steps and steps[row.id].is_of_event]
         hops = await _find_hops(connection, of_events) if of_events else {}
         for row in of_steps:
             step = steps.get(row.id)
             spec = None if step is None else step.spec
-            payload = payloads.get(row.id) or (bytes(spec.payload) if spec else b"null")
+            payload = b"null" if step is None else step.payload or bytes(step.spec.payload)
             assignments.append(Assignment(row, lease_id, spec, payload, step=step, hops=hops.get(row.id)))
         return assignments

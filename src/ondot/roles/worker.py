@@ -141,6 +141,7 @@ class Incarnation:
         self._lease_loop = LeaseLoop(
             database, self._leaser, self._runner, self._completer, pool_nos, slots, slot_free, self._lost
         )
+        self._dispatcher.on_wake = self._lease_loop.on_wake
         self._state: Literal["ALIVE", "DRAINING"] = "ALIVE"
         self._loop = asyncio.get_running_loop()
         self._beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT

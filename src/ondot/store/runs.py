@@ -10,7 +10,7 @@ from datetime import datetime
 from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, WorkerId
-from ondot.model.workflow.states import ENDED_RUNS, RunState
+from ondot.model.workflow.states import RunState
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
@@ -134,34 +134,6 @@ async def insert_runs(connection: Connection, begun: Sequence[Begun]) -> dict[Ex
         [entry.own_payload for entry in begun],
     )
     return {run.id: run for row in rows if (run := _run_row(row)) is not None}
-
-
-async def change_run(connection: Connection, run: RunRow) -> None:
-    await change_runs(connection, [run])
-
-
-async def change_runs(connection: Connection, runs: Sequence[RunRow]) -> None:
-    """Write runs as a pass left them."""
-    await connection.execute(
-        _SQL["change_runs"].text,
-        [run.id for run in runs],
-        [run.state for run in runs],
-        [run.verdict for run in runs],
-        [run.reason for run in runs],
-        [run.look_at for run in runs],
-        [run.waiting for run in runs],
-        [run.active for run in runs],
-        [run.succeeded for run in runs],
-        [run.failed for run in runs],
-        [run.skipped for run in runs],
-        [run.blocked for run in runs],
-        [run.superseded for run in runs],
-        [run.is_counted for run in runs],
-        [run.blocked_at for run in runs],
-        [run.started_at for run in runs],
-        [run.state in ENDED_RUNS for run in runs],
-        [run.is_paused for run in runs],
-    )
 
 
 async def hold_run(connection: Connection, id_: ExecutionId, pause_after: int | None) -> PoolNo | None:

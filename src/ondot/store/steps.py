@@ -6,32 +6,18 @@ Every function is called by the transaction that has the run's row locked, excep
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.workflow.progress import StepRow
-from ondot.model.workflow.states import ENDED, StepState
+from ondot.model.workflow.states import StepState
 from ondot.store.connection import Connection, Record
 from ondot.store.day_bounds import with_day_bounds
 from ondot.store.queries import load_queries
 from ondot.store.runs import RunRow
 
 _SQL = load_queries("steps")
-
-
-@dataclass(frozen=True, slots=True)
-class NewExecution:
-    """The execution of a step, or of one item of it. `stages`: the gates it passes. `payload`: None for the spec's."""
-
-    id: ExecutionId
-    step_no: int
-    pool_no: PoolNo
-    priority_class: int
-    stages: str | None = None
-    payload: str | None = None
-    item_no: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,62 +69,6 @@ async def find_steps(
 
 async def find_all_steps(connection: Connection, run_id: ExecutionId) -> list[StepRow]:
     return [_step_row(row) for row in await connection.fetch(_SQL["find_all_steps"].text, run_id)]
-
-
-async def change_steps(
-    connection: Connection, run_id: ExecutionId, rows: Sequence[StepRow], released: frozenset[int] | set[int]
-) -> None:
-    """Write steps as a pass left them. `released`: those that got a new generation in it."""
-    await change_steps_of_runs(connection, [(run_id, row, row.step_no in released) for row in rows])
-
-
-async def change_steps_of_runs(connection: Connection, changed: Sequence[tuple[ExecutionId, StepRow, bool]]) -> None:
-    """The same for several runs: (run, step, whether it got a new generation)."""
-    if not changed:
-        return
-    await connection.execute(
-        _SQL["change_steps"].text,
-        [run_id for run_id, _, _ in changed],
-        [row.step_no for _, row, _ in changed],
-        [row.state for _, row, _ in changed],
-        [row.reason for _, row, _ in changed],
-        [row.execution_id for _, row, _ in changed],
-        [row.parents_succeeded for _, row, _ in changed],
-        [row.parents_failed for _, row, _ in changed],
-        [row.parents_skipped for _, row, _ in changed],
-        [is_released for _, _, is_released in changed],
-        [row.state in ENDED for _, row, _ in changed],
-    )
-
-
-async def release_steps(
-    connection: Connection, run: RunRow, executions: Sequence[NewExecution]
-) -> dict[PoolNo, datetime]:
-    """Make the executions of steps; returns the pools to wake, and when."""
-    return await release_steps_of_runs(connection, [(run, new) for new in executions])
-
-
-async def release_steps_of_runs(
-    connection: Connection, executions: Sequence[tuple[RunRow, NewExecution]]
-) -> dict[PoolNo, datetime]:
-    """The same for several runs."""
-    if not executions:
-        return {}
-    rows = await connection.fetch(
-        _SQL["release_steps"].text,
-        [run.id for run, _ in executions],
-        [run.tenant_no for run, _ in executions],
-        [run.job_version for run, _ in executions],
-        [run.fire_at for run, _ in executions],
-        [new.id for _, new in executions],
-        [new.step_no for _, new in executions],
-        [new.item_no for _, new in executions],
-        [new.pool_no for _, new in executions],
-        [new.priority_class for _, new in executions],
-        [new.stages for _, new in executions],
-        [new.payload for _, new in executions],
-    )
-    return dict(map(tuple, rows))
 
 
 async def reject_steps(connection: Connection, run: RunRow, rejected: Sequence[Rejected]) -> None:
@@ -211,11 +141,15 @@ async def find_ends_missed(connection: Connection, ids: Sequence[UUID]) -> dict[
 
 
 async def find_step_nos(
-    connection: Connection, ids: Sequence[ExecutionId]
-) -> dict[ExecutionId, tuple[JobId, int, int | None, bool]]:
-    """Of which workflow, step and item these executions are, and whether an event started the run."""
-    rows = await connection.fetch(_SQL["find_step_nos"].text, ids)
-    return {row["id"]: (row["job_id"], row["step_no"], row["item_no"], bool(row["is_of_event"])) for row in rows}
+    connection: Connection, ids: Sequence[ExecutionId], *, with_payloads: bool
+) -> dict[ExecutionId, tuple[JobId, int, int | None, bool, str | None]]:
+    """Of which workflow, step and item these executions are, whether an event started the run, and their own payloads,
+    if they have any."""
+    rows = await connection.fetch(_SQL["find_step_nos"].text, ids, with_payloads)
+    return {
+        row["id"]: (row["job_id"], row["step_no"], row["item_no"], bool(row["is_of_event"]), row["payload"])
+        for row in rows
+    }
 
 
 def _step_row(row: Record | tuple[Any, ...]) -> StepRow:

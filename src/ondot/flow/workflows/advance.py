@@ -32,7 +32,8 @@ from ondot.ports.objects import Objects
 from ondot.store.arrivals import find_with_arrivals, take_arrivals
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.runs import change_run, is_run, take_runs
+from ondot.store.passes import change_run
+from ondot.store.runs import is_run, take_runs
 from ondot.store.steps import find_steps
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import ADVANCES, ARRIVALS

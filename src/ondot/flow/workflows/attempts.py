@@ -29,15 +29,21 @@ class StepAttempt(Struct, frozen=True):
     """Another step may read its result."""
     is_of_event: bool = False
     """An event started its run."""
+    payload: bytes | None = None
+    """The execution's own, if it was asked for; None: that of the spec."""
 
 
 async def find_step_attempts(
-    connection: Connection, specs: Specs, executions: Sequence[tuple[ExecutionId, JobId, int]]
+    connection: Connection,
+    specs: Specs,
+    executions: Sequence[tuple[ExecutionId, JobId, int]],
+    *,
+    with_payloads: bool = False,
 ) -> dict[ExecutionId, StepAttempt]:
     """Of executions of steps, given with their `job_id` and version; those whose definition is gone are left out."""
     if not executions:
         return {}
-    steps = await find_step_nos(connection, [id_ for id_, _, _ in executions])
+    steps = await find_step_nos(connection, [id_ for id_, _, _ in executions], with_payloads=with_payloads)
     versions = {id_: (steps[id_][0], version) for id_, _, version in executions if id_ in steps}
     found = await specs.find(connection, versions.values())
     attempts = {}
@@ -45,7 +51,7 @@ async def find_step_attempts(
         spec = found.get(versions[id_]) if id_ in versions else None
         if spec is None or not isinstance(spec.target, WorkflowTarget):
             continue
-        job_id, step_no, item_no, is_of_event = steps[id_]
+        job_id, step_no, item_no, is_of_event, payload = steps[id_]
         graph = compile_graph(spec.target)
         # A workflow with a key may be a step of another, which reads the results of its last steps.
         is_read = bool(graph.children[step_no]) or spec.key is not None
@@ -57,5 +63,6 @@ async def find_step_attempts(
             step_job_spec(spec, step_no),
             is_read,
             is_of_event,
+            None if payload is None else payload.encode(),
         )
     return attempts

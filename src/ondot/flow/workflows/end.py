@@ -29,7 +29,8 @@ from ondot.model.workflow.verdict import Counts, find_unhandled, judge_run
 from ondot.store.connection import Connection
 from ondot.store.endings import end_queued, request_cancels
 from ondot.store.own_events import emit_event
-from ondot.store.runs import RunRow, change_run, end_run, handle_letters, hold_run, requeue_run
+from ondot.store.passes import change_run
+from ondot.store.runs import RunRow, end_run, handle_letters, hold_run, requeue_run
 from ondot.store.steps import find_all_steps, find_executions_of_run
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import RUNS_BLOCKED, RUNS_ENDED

@@ -55,7 +55,7 @@ from ondot.store.maps import (
     read_portions,
     reset_failed_items,
 )
-from ondot.store.steps import NewExecution, release_steps
+from ondot.store.passes import NewExecution, write_pass
 
 
 async def start_map(work: RunPass, no: int) -> None:
@@ -221,8 +221,7 @@ async def _insert_executions(
         NewExecution(id_, no, pools[spec.pool], priority_class, stages, payloads[item_no], item_no)
         for item_no, id_ in made.items()
     ]
-    for pool_no, ready_at in (await release_steps(work.connection, run, new)).items():
-        work.effects.wake(pool_no, ready_at)
+    work.effects.wake_all(await write_pass(work.connection, executions=[(run, execution) for execution in new]))
 
 
 async def _make_payloads(

@@ -21,8 +21,8 @@ from ondot.model.patterns import Pattern, compile_pattern
 from ondot.model.workflow.spec import Approve, StepSpec, SubWorkflow, Wait
 from ondot.model.workflow.step_spec import step_job_spec
 from ondot.model.workflow.values import Unresolved, find_steps_named, may_refer, resolve
+from ondot.store.passes import NewExecution
 from ondot.store.repairs import find_step_payloads
-from ondot.store.steps import NewExecution
 
 
 async def judge_conditions(work: RunPass, step_nos: Sequence[int]) -> None:

@@ -42,6 +42,7 @@ from ondot.store.children import find_children, request_child_cancels
 from ondot.store.database import Database
 from ondot.store.endings import end_queued, request_cancels
 from ondot.store.executions import get_execution
+from ondot.store.passes import write_pass
 from ondot.store.repairs import (
     RepairAction,
     find_live_of_steps,
@@ -53,7 +54,7 @@ from ondot.store.repairs import (
 )
 from ondot.store.runs import RunRow, lock_run, requeue_run
 from ondot.store.step_waits import stop_waits
-from ondot.store.steps import change_steps, find_all_steps
+from ondot.store.steps import find_all_steps
 from ondot.telemetry.log import get_logger
 
 TRIES = 5
@@ -300,7 +301,7 @@ async def _reset(
     work.progress.counts.update(apply_repair(work.graph, rows, plan, why))
     work.progress.load(rows.values())
     await _stop(work, plan, rows, why)
-    await change_steps(connection, run.id, [rows[no] for no in changed], set())
+    await write_pass(connection, steps=[(run.id, rows[no], False) for no in changed])
     again = await resolve_step_letters(connection, run.tenant_no, run.id, plan.again, "replayed", by)
     by_hand = await resolve_step_letters(connection, run.tenant_no, run.id, [*plan.set_by_hand], "handled", by)
     for id_ in (*again, *by_hand):

@@ -8,6 +8,7 @@ sentence.
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -278,8 +279,8 @@ async def read_for_attempt(
 
 
 async def _results_above(work: RunPass, step: str) -> StepResults:
-    names = _nearest_above(work.graph, work.graph.numbers[step])
-    values = await read_values(work, dict.fromkeys(names[:MAX_ABOVE], True))
+    names, are_all = _nearest_above(work.graph, work.graph.numbers[step])
+    values = await read_values(work, dict.fromkeys(names, True))
     texts: dict[str, str] = {}
     refused: dict[str, str] = {}
     left = MAX_ABOVE_BYTES
@@ -297,20 +298,17 @@ async def _results_above(work: RunPass, step: str) -> StepResults:
             continue
         left -= len(text)
         texts[name] = text
-    for name in names[MAX_ABOVE:]:
-        refused[name] = (
-            f"The result of `{name}` is not read: only the nearest {MAX_ABOVE} steps above a step are. Refer to it in"
-            " the payload of the step."
-        )
-    return StepResults(texts, refused)
+    return StepResults(texts, refused, 0 if are_all else MAX_ABOVE)
 
 
-def _nearest_above(graph: Graph, no: int) -> list[str]:
+def _nearest_above(graph: Graph, no: int) -> tuple[list[str], bool]:
+    """The steps above one, nearest first and not more than are read, and whether these are all: the last step of ten
+    thousand must not take longer than the first."""
     found = dict.fromkeys(graph.parents[no])
     ahead = deque(found)
-    while ahead:
+    while ahead and len(found) <= MAX_ABOVE:
         for parent in graph.parents[ahead.popleft()]:
             if parent not in found:
                 found[parent] = None
                 ahead.append(parent)
-    return [graph.names[parent] for parent in found]
+    return [graph.names[parent] for parent in islice(found, MAX_ABOVE)], len(found) <= MAX_ABOVE

@@ -21,8 +21,9 @@ from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.states import RunState, StepState
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.runs import RunRow, change_runs
-from ondot.store.steps import NewExecution, change_steps_of_runs, find_steps, release_steps_of_runs
+from ondot.store.passes import NewExecution, write_pass
+from ondot.store.runs import RunRow
+from ondot.store.steps import find_steps
 
 BATCH: Final = 1_000
 """Executions made by one statement."""
@@ -40,8 +41,12 @@ class Effects:
         if pool_no is not None:
             self.wakes[pool_no] = min(at, self.wakes.get(pool_no, at))
 
+    def wake_all(self, pools: Mapping[PoolNo, datetime]) -> None:
+        for pool_no, at in pools.items():
+            self.wake(pool_no, at)
+
     def send(self, dispatcher: Dispatcher) -> None:
-        dispatcher.wake(self.wakes.items())
+        dispatcher.wake_here_first(self.wakes.items())
 
 
 @dataclass(slots=True)
@@ -101,7 +106,7 @@ class RunPass:
 
     async def make_executions(self) -> None:
         """Make those of steps that were released, before anything looks for them."""
-        await _make_executions(self.connection, [self])
+        await _make_executions(self.connection, [self], leave=0)
 
     async def write(self) -> None:
         """Write what has changed."""
@@ -109,26 +114,29 @@ class RunPass:
 
 
 async def write_passes(connection: Connection, passes: Sequence[RunPass]) -> None:
-    """Write what has changed in several runs: new executions, steps, runs, each by one statement."""
-    await _make_executions(connection, passes)
+    """Write what has changed in several runs, in one statement: the step that follows waits for each."""
+    new = await _make_executions(connection, passes, leave=BATCH)
     changed: list[tuple[ExecutionId, StepRow, bool]] = []
     for work in passes:
         work.count()
         work.run.superseded += work.progress.superseded
         work.progress.superseded = 0
         changed += [(work.run.id, row, row.step_no in work.released) for row in work.progress.list_changed()]
-    await change_steps_of_runs(connection, changed)
-    await change_runs(connection, [work.run for work in passes])
+    woken = await write_pass(connection, executions=new, steps=changed, runs=[work.run for work in passes])
+    passes[0].effects.wake_all(woken)
 
 
-async def _make_executions(connection: Connection, passes: Sequence[RunPass]) -> None:
+async def _make_executions(
+    connection: Connection, passes: Sequence[RunPass], *, leave: int
+) -> list[tuple[RunRow, NewExecution]]:
+    """Make the new executions, in batches; returns those that it left, at most so many."""
     new = [(work.run, execution) for work in passes for execution in work.new]
-    for first in range(0, len(new), BATCH):
-        woken = await release_steps_of_runs(connection, new[first : first + BATCH])
-        for pool_no, ready_at in woken.items():
-            passes[0].effects.wake(pool_no, ready_at)
     for work in passes:
         work.new.clear()
+    while len(new) > leave:
+        passes[0].effects.wake_all(await write_pass(connection, executions=new[:BATCH]))
+        new = new[BATCH:]
+    return new
 
 
 async def open_pass(

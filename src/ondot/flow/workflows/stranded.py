@@ -12,7 +12,8 @@ from ondot.model.workflow.progress import Arrival
 from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.store.database import Database
 from ondot.store.executions import get_execution
-from ondot.store.runs import change_run, take_run
+from ondot.store.passes import change_run
+from ondot.store.runs import take_run
 from ondot.store.step_waits import find_waits
 from ondot.store.steps import find_all_steps, find_ends_missed, find_executions_of_run
 

@@ -8,10 +8,12 @@ from msgspec import Struct
 
 
 class StepResults(Struct, frozen=True):
-    """`texts`: by step. `refused`: why some have none: too large, or cut."""
+    """`texts`: by step. `refused`: why some have none: too large, or cut. `nearest`: there are more steps above than
+    these, and only so many are read; 0: these are all."""
 
     texts: dict[str, str] = {}
     refused: dict[str, str] = {}
+    nearest: int = 0
 
 
 class Results(Mapping[str, Any]):
@@ -43,5 +45,10 @@ class Results(Mapping[str, Any]):
     def _explain(self, step: str) -> str:
         if not self._is_step:
             return f"There is no result of {step!r}: this attempt is no step of a workflow."
+        if self._results.nearest:
+            return (
+                f"There is no result of {step!r} among the nearest {self._results.nearest} steps above this one, and"
+                " only those are read. Refer to it in the payload of the step, if it is further up."
+            )
         known = ", ".join(self) or "none"
         return f"There is no result of {step!r}: the steps above this one are: {known}."

@@ -62,22 +62,6 @@ SELECT n.*, 'PENDING'
 FROM unnest($1::uuid[], $2::uuid[], $3::integer[], $4::integer[], $5::timestamptz[], $6::smallint[], $7::boolean[]) AS n
 RETURNING {{run_columns}};
 
--- name: change_runs :none
--- locks: the runs are locked already        index: run_pkey
--- $1 ids, $2 states, $3 verdicts, $4 reasons, $5 look_ats, $6 waiting, $7 active, $8 succeeded, $9 failed, $10 skipped,
--- $11 blocked, $12 superseded, $13 is_counted, $14 blocked_ats, $15 started_ats, $16 whether it has ended, $17 is_paused
-UPDATE ondot.run r
-SET state = c.state, verdict = c.verdict, reason = c.reason, look_at = c.look_at, waiting = c.waiting, active = c.active,
-    succeeded = c.succeeded, failed = c.failed, skipped = c.skipped, blocked = c.blocked, superseded = c.superseded,
-    is_counted = c.is_counted, blocked_at = c.blocked_at, started_at = c.started_at,
-    ended_at = CASE WHEN c.has_ended THEN ondot.clock() END, is_paused = c.is_paused
-FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::integer[], $7::integer[],
-            $8::integer[], $9::integer[], $10::integer[], $11::integer[], $12::integer[], $13::boolean[],
-            $14::timestamptz[], $15::timestamptz[], $16::boolean[], $17::boolean[])
-     AS c(id, state, verdict, reason, look_at, waiting, active, succeeded, failed, skipped, blocked, superseded,
-          is_counted, blocked_at, started_at, has_ended, is_paused)
-WHERE r.ctid = (SELECT x.ctid FROM ondot.run x WHERE x.id = c.id);
-
 -- name: hold_run :one
 -- transition: hold        locks: the execution, then gates by the trigger on gated        index: execution_pkey, gated_pkey
 -- The run is locked already. Its slots go back, so that the next run of its job may start. It counts as one failure.

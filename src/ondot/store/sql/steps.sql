@@ -23,39 +23,6 @@ SELECT step_no, state, execution_id, parents_succeeded, parents_failed, parents_
        payload IS NOT NULL AS own_payload
 FROM ondot.step WHERE run_id = $1::uuid ORDER BY step_no;
 
--- name: change_steps :none
--- locks: the run is locked already        index: step_pkey
--- Rows are found by a subquery, as in complete_executions; only the transaction that has the run locked changes them.
--- $1 run_ids, $2 step_nos, $3 states, $4 reasons, $5 execution_ids, $6 parents_succeeded, $7 parents_failed,
--- $8 parents_skipped, $9 whether it is released now, as a new generation, $10 whether it ends now
-UPDATE ondot.step s
-SET state = c.state, reason = c.reason, execution_id = c.execution_id,
-    generation = s.generation + c.is_released::integer, parents_succeeded = c.parents_succeeded,
-    parents_failed = c.parents_failed, parents_skipped = c.parents_skipped,
-    released_at = CASE WHEN c.is_released THEN ondot.clock() ELSE s.released_at END,
-    ended_at = CASE WHEN c.has_ended THEN coalesce(s.ended_at, ondot.clock()) END
-FROM unnest($1::uuid[], $2::integer[], $3::text[], $4::text[], $5::uuid[], $6::integer[], $7::integer[],
-            $8::integer[], $9::boolean[], $10::boolean[])
-     AS c(run_id, step_no, state, reason, execution_id, parents_succeeded, parents_failed, parents_skipped, is_released,
-          has_ended)
-WHERE s.ctid = (SELECT x.ctid FROM ondot.step x WHERE x.run_id = c.run_id AND x.step_no = c.step_no);
-
--- name: release_steps :many
--- transition: plan        locks: none (new rows), then gates
--- The executions of steps whose turn it is. job_id is the run, whose row is locked.
--- $1 run_ids, $2 tenant_nos, $3 job_versions, $4 fire_ats, $5 execution_ids, $6 step_nos, $7 item_nos, $8 pool_nos,
--- $9 classes, $10 gates (NULL: none), $11 payloads (NULL: that of the spec)
-WITH fire AS (
-    SELECT f.execution_id, f.run_id AS job_id, f.fire_at, ondot.clock() AS ready_at, f.tenant_no, f.job_version,
-           f.pool_no, f.class, 'step' AS origin, f.stages, false AS is_fire, NULL::timestamptz AS start_by,
-           f.payload::json AS payload, NULL::uuid AS replay_of, f.run_id AS awaited_by, f.step_no, f.item_no
-    FROM unnest($1::uuid[], $2::integer[], $3::integer[], $4::timestamptz[], $5::uuid[], $6::integer[], $7::integer[],
-                $8::integer[], $9::smallint[], $10::text[], $11::text[])
-         AS f(run_id, tenant_no, job_version, fire_at, execution_id, step_no, item_no, pool_no, class, stages, payload)
-),
-{{plan}}
-SELECT pool_no, min(ready_at) AS ready_at FROM planned GROUP BY pool_no;
-
 -- name: reject_steps :none
 -- transition: reject
 -- Steps, and items of steps, that end without an attempt leave a record. Steps leave a dead letter too; that of an item is
@@ -116,9 +83,10 @@ WHERE job_id = $1::uuid AND origin NOT IN ('fire', 'backfill') AND origin = 'ste
 
 -- name: find_step_nos :many
 -- index: execution_pkey, run_pkey
--- Of which workflow, step and item executions are that a worker has leased, and what started their run.
--- $1 ids
-SELECT e.id, r.job_id, e.step_no, e.item_no, x.origin = 'event' AS is_of_event
+-- Of which workflow, step and item executions are that a worker has leased, what started their run, and their own payloads.
+-- $1 ids, $2 whether payloads are wanted
+SELECT e.id, r.job_id, e.step_no, e.item_no, x.origin = 'event' AS is_of_event,
+       CASE WHEN $2::boolean THEN e.payload END AS payload
 FROM ondot.execution e JOIN ondot.run r ON r.id = e.job_id LEFT JOIN ondot.execution x ON x.id = r.id
 WHERE e.id = ANY ($1::uuid[]);
 
