@@ -281,3 +281,16 @@ async def test_the_letter_of_an_ended_run_is_not_replayed_and_a_discard_changes_
     before = (await api.get(f"/v1/runs/{run}"))["steps"]
     await post(api, "/v1/dead-letters/discard", ids, 200)
     assert (await api.get(f"/v1/runs/{run}"))["steps"] == before
+
+
+@proves("W8")
+async def test_a_result_that_is_nested_very_deeply_is_shown_as_text(api: Caller) -> None:
+    """The encoder of answers stops at 255 levels, and the whole run could not be looked at."""
+    worker = await api.world.worker()
+    run = await start_run(api, worker)
+    deep = "[" * 900 + "]" * 900
+    await run_steps(api.world, worker, run, {"a": Succeeded(deep)})
+    shown = await api.get(f"/v1/runs/{run}")
+    assert (shown["state"], shown["steps"][0]["result"]) == ("SUCCEEDED", deep)
+    assert (await api.get(f"/v1/runs/{run}/steps/a"))["result"] == deep
+    assert (await api.get(f"/v1/executions/{shown['steps'][0]['execution_id']}"))["result"] == deep

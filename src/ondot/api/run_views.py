@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from ondot.api.shown_json import shown_json
 from ondot.document.runs import (
     GenerationOut,
     ParentOut,
@@ -113,7 +114,7 @@ def run_detail(
             for step in times
             if runs(step.state)
         }
-        path = [graph.names[no] for no in find_critical_path(graph.parents, ran)]
+        path = [graph.names[no] for no in find_critical_path(graph.parents, ran, graph.finals)]
     return RunDetail(
         **shown.model_dump(),
         payload=payload,
@@ -166,7 +167,7 @@ def step_out(
         blocked_s=_seconds(started_at, released_at),
         queued_s=_seconds(released_at, call_started_at),
         running_s=_seconds(call_started_at, ended_at),
-        result=step.result if is_own or call is None else call.result,
+        result=shown_json(step.result if is_own or call is None else call.result),
         result_bytes=step.result_bytes if is_own or call is None else call.result_bytes,
         error=call.error if call is not None else None,
     )

@@ -13,6 +13,7 @@ from ondot.api.responses import (
     ProgressOut,
     priority_class_out,
 )
+from ondot.api.shown_json import shown_json
 from ondot.document.render import render_job
 from ondot.flow.new_jobs import Accepted
 from ondot.model.execution import Outcome, PriorityClass, State
@@ -65,8 +66,8 @@ def execution_out(row: ExecutionRow, spec: JobSpec | None, *, whole: bool = Fals
         worker_id=row.worker_id,
         pool=row.pool,
         priority_class=priority_class_out(PriorityClass(row.priority_class)),
-        payload=_payload(row, spec, whole=whole),
-        result=row.result,
+        payload=shown_json(_payload(row, spec, whole=whole)),
+        result=shown_json(row.result),
         error=row.error,
         reason=row.reason,
         progress=progress,

@@ -14,6 +14,7 @@ from msgspec import Raw
 
 from ondot.model.event import Event
 from ondot.model.job import NO_PAYLOAD
+from ondot.model.paths import MISSING, look_into
 from ondot.model.workflow.values import REFERENCE, may_refer, read_parts
 
 EVENT: Final = "event"
@@ -67,10 +68,7 @@ def _fill(template: Any, values: dict[str, Any]) -> Any:
 
 def _follow(value: Any, parts: list[str]) -> Any:
     for part in parts:
-        if isinstance(value, dict) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value):
-            value = value[int(part)]
-        else:
+        value = look_into(value, part)
+        if value is MISSING:
             return None
     return value

@@ -14,6 +14,8 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from ondot.model.paths import MISSING, look_into
+
 MAX_PATH: Final = 500
 MAX_BATCH: Final = 1_000
 MAX_BATCH_BYTES: Final = 1_000_000
@@ -23,7 +25,6 @@ SHORTEST_S: Final = 0.1
 LONGEST_S: Final = 7 * 86_400.0
 
 _ENCODER: Final = msgspec.json.Encoder(order="sorted")
-_MISSING: Final = object()
 
 
 class Debounce(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash=True):
@@ -49,12 +50,9 @@ def find_value(event: Mapping[str, Any], path: str) -> object:
     """The value at a path; a value of this module's own if there is none."""
     value: Any = event
     for part in path.split("."):
-        if isinstance(value, Mapping) and part in value:
-            value = value[part]
-        elif isinstance(value, list) and part.isascii() and part.isdigit() and int(part) < len(value):
-            value = value[int(part)]
-        else:
-            return _MISSING
+        value = look_into(value, part)
+        if value is MISSING:
+            return MISSING
     return value
 
 
@@ -74,7 +72,7 @@ def cancel_keys(rules: Sequence[CancelOn], event: Mapping[str, Any]) -> list[UUI
 def cancel_key(path: str, event: Mapping[str, Any]) -> UUID | None:
     """None: the event has no such value, so it is the same as no other."""
     value = find_value(event, path)
-    return None if value is _MISSING else _hash(path, value)
+    return None if value is MISSING else _hash(path, value)
 
 
 def closes_at(debounce: Debounce | None, batch: Batch | None, opened_at: datetime, now: datetime) -> datetime:
@@ -90,7 +88,7 @@ def closes_at(debounce: Debounce | None, batch: Batch | None, opened_at: datetim
 
 
 def _hash(path: str, value: object) -> UUID:
-    text = b"missing" if value is _MISSING else b"=" + _ENCODER.encode(_as_number(value))
+    text = b"missing" if value is MISSING else b"=" + _ENCODER.encode(_as_number(value))
     return UUID(bytes=hashlib.sha256(path.encode() + b"\0" + text).digest()[:16])
 
 

@@ -166,6 +166,6 @@ def _encode_steps(
             ],
             "maps": {str(no): [one.total, one.succeeded, one.failed, one.active] for no, one in maps.items()},
             "children": {str(no): str(child) for no, child in children.items()},
-            "path": find_critical_path(graph.parents, ran),
+            "path": find_critical_path(graph.parents, ran, graph.finals),
         }
     )

@@ -34,3 +34,16 @@ def test_while_a_step_runs_it_leads_to_the_one_that_runs_longest() -> None:
 @proves("W9")
 def test_a_run_that_has_not_started_has_none() -> None:
     assert find_critical_path([[], [0]], {}) == []
+
+
+@proves("W9")
+def test_it_leads_through_steps_that_a_failure_blocked_to_the_failure() -> None:
+    """0 failed, 1 and 2 are BLOCKED, 3 runs `when: failure`."""
+    assert find_critical_path([[], [0], [1], [2]], {0: at(0, 1), 3: at(1, 2)}) == [0, 3]
+
+
+@proves("W9")
+def test_a_finally_step_follows_everything_else() -> None:
+    parents = [[], [0], [], [0], [3]]
+    times = {0: at(0, 1), 1: at(1, 5), 2: at(5, 6), 3: at(5, 7), 4: at(7, 8)}
+    assert find_critical_path(parents, times, {2, 3, 4}) == [0, 1, 3, 4]

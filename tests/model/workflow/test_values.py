@@ -79,6 +79,15 @@ def test_a_path_that_does_not_exist_is_a_sentence(path: str, message: str) -> No
 
 
 @proves("W4")
+def test_a_position_of_thousands_of_digits_is_a_position_that_does_not_exist() -> None:
+    """Python raises ValueError for it, and the run that followed the path would never advance again."""
+    with pytest.raises(Unresolved, match="has no `99999"):
+        resolve({"$from": ["process", "result", "9" * 5_000]}, VALUES, None)
+    with pytest.raises(Unresolved, match="has no"):
+        resolve({"$from": ["process", "result", "3"]}, VALUES, None)
+
+
+@proves("W4")
 def test_a_result_that_looks_like_a_reference_is_data() -> None:
     values = {"evil": StepValue({"$from": "list.result"}), **VALUES}
     assert resolve({"x": {"$from": "evil.result"}}, values, {}) == {"x": {"$from": "list.result"}}

@@ -14,6 +14,8 @@ from typing import Any, Final, Literal
 
 from msgspec import Raw, json
 
+from ondot.model.paths import MISSING, look_into
+
 REFERENCE: Final = "$from"
 _MARK: Final = b'"$from"'
 MAX_PATH: Final = 32
@@ -172,14 +174,13 @@ def _look_into_step(reference: Reference, values: Mapping[str, StepValue]) -> ob
 
 def _follow(value: Any, reference: Reference, whose: str) -> Any:
     for depth, key in enumerate(reference.path):
-        if isinstance(value, dict) and key in value:
-            value = value[key]
-        elif isinstance(value, list) and key.isascii() and key.isdigit() and int(key) < len(value):
-            value = value[int(key)]
-        else:
+        below = look_into(value, key)
+        if below is MISSING:
             before = ".".join(reference.path[:depth])
-            at = f" at `{before}`" if before else ""
-            raise Unresolved(f"{whose} has no `{key}`{at}, which `{reference}` needs: it is {_describe(value)}.")
+            at = f" at `{before[:100]}`" if before else ""
+            needed = f"`{str(reference)[:200]}`"
+            raise Unresolved(f"{whose} has no `{key[:100]}`{at}, which {needed} needs: it is {_describe(value)}.")
+        value = below
     return value
 
 
