@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ondot.cli.output import cell, compact, table
+from ondot.cli.output import cell, compact, table, time_cell
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def event_table(events: Iterable[Json], _now: datetime) -> "Table":
+def event_table(events: Iterable[Json], now: datetime) -> "Table":
     drawn = table("EVENT", "RECEIVED", "TYPE", "SOURCE", "MATCHED", whole=("EVENT", "MATCHED"))
     for entry in events:
         event = entry["event"]
         drawn.add_row(
             cell(entry["id"]),
-            cell(entry["received_at"]),
+            time_cell(entry["received_at"], now),
             cell(event["type"], style="bold"),
             cell(event["source"], event.get("subject")),
             f"{entry['matched']:,}",
@@ -46,7 +46,7 @@ def tried_table(items: Iterable[Json]) -> "Table":
     for item in items:
         drawn.add_row(
             cell(item["id"]),
-            cell(item["received_at"]),
+            time_cell(item["received_at"], now),
             cell(item["source"], item["subject"]),
             cell("yes") if item["matches"] else cell("no", item["why"]),
         )
