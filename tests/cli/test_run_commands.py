@@ -5,11 +5,12 @@ import json
 from typing import Any
 
 from tests.cli.running import Ran, ondot
+from tests.flow.test_maps import over, run_all
 from tests.flow.test_repair import blocked, resume
-from tests.flow.workflows import run_state, run_steps
+from tests.flow.workflows import run_state, run_steps, start, step
 from tests.proves import proves
 from tests.ui.serving import Served, served
-from tests.world import World
+from tests.world import World, failed
 
 
 async def ask(page: Served, *words: object) -> Ran:
@@ -83,3 +84,29 @@ async def test_waiting_for_a_run_that_is_blocked_ends_with_1_and_names_the_step(
         waited = await ask(page, "execution", "get", run, "-w")
         assert waited.code == 1
         assert "step b failed" in waited.out, waited.out
+
+
+@proves("W7", "W8", "O5")
+async def test_a_mapped_step_that_failed_shows_which_items_failed_and_why(world: World) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, {"load": step(map=over(list(range(6)))), "end": step("load")})
+    await run_all(world, worker, run, lambda _name, item, _: failed(retryable=False) if item in {1, 4} else None)
+    async with served(world.database) as page:
+        tree = await ask(page, "run", "get", run)
+        line = " ".join(tree.out.split("FAILED load")[1].split("BLOCKED end")[0].split())
+        assert "4 of 6 items, 2 failed" in line
+        assert line.count("2 of 6 items of step 'load' failed") == 1, "once, not as its reason and as its error"
+        why = await answer(page, "workflow", "explain", run)
+        assert f"`ondot run step {run} load`" in why["reasons"][0]["what_to_do"]
+        shown = await ask(page, "run", "step", run, "load")
+        assert [row.split()[0] for row in shown.out.split("ITEM")[1].splitlines() if row[:1].isdigit()] == ["1", "4"]
+        assert "it broke" in shown.out
+        document = await answer(page, "run", "step", run, "load")
+        assert document["map"] == {
+            "total": 6,
+            "waiting": 0,
+            "running": 0,
+            "succeeded": 4,
+            "failed": 2,
+            "concurrency": None,
+        }

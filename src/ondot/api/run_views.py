@@ -6,6 +6,7 @@ from datetime import datetime
 from ondot.api.shown_json import shown_json
 from ondot.document.runs import (
     GenerationOut,
+    MapOut,
     ParentOut,
     RepairOut,
     RunChange,
@@ -24,6 +25,7 @@ from ondot.model.workflow.spec import StepSpec, WorkflowTarget
 from ondot.model.workflow.states import RunState, StepState
 from ondot.model.workflow.verdict import find_unhandled
 from ondot.store.executions import ExecutionRow
+from ondot.store.maps import MapRow
 from ondot.store.run_reads import PastStep, RepairRow, RunRow, ShownStep, StepExecution, StepTimes
 
 Executions = Mapping[ExecutionId, StepExecution]
@@ -112,7 +114,7 @@ def run_detail(
         ran = {
             step.step_no: (step.released_at if runs(step.state) else None, step.ended_at)
             for step in times
-            if runs(step.state)
+            if runs(step.state) and not (step.state is StepState.CANCELLED and step.released_at is None)
         }
         path = [graph.names[no] for no in find_critical_path(graph.parents, ran, graph.finals)]
     return RunDetail(
@@ -132,9 +134,14 @@ def runs(state: StepState) -> bool:
 
 
 def step_out(
-    step: ShownStep, graph: Graph, started_at: datetime | None, executions: Executions, states: Mapping[int, StepState]
+    step: ShownStep,
+    graph: Graph,
+    started_at: datetime | None,
+    executions: Executions,
+    states: Mapping[int, StepState],
+    items: MapRow | None = None,
 ) -> StepOut:
-    """`started_at`: of the run. `states`: of the parents of steps that wait."""
+    """`started_at`: of the run. `states`: of the parents of steps that wait. `items`: of a mapped step."""
     spec, has_run = graph.steps[step.step_no], runs(step.state)
     execution = executions.get(step.execution_id) if step.execution_id is not None else None
     call = execution if has_run else None
@@ -170,6 +177,22 @@ def step_out(
         result=shown_json(step.result if is_own or call is None else call.result),
         result_bytes=step.result_bytes if is_own or call is None else call.result_bytes,
         error=call.error if call is not None else None,
+        map=None if items is None else map_out(items, step, spec),
+    )
+
+
+def map_out(items: MapRow, step: ShownStep, spec: StepSpec) -> MapOut:
+    counts, concurrency = items.counts, items.concurrency
+    if concurrency is None and spec.map is not None:
+        concurrency = spec.map.concurrency
+    has_ended = step.state not in {StepState.WAITING, StepState.RELEASED}
+    return MapOut(
+        total=counts.total,
+        waiting=0 if has_ended else counts.total - counts.active - counts.succeeded - counts.failed,
+        running=counts.active,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        concurrency=concurrency,
     )
 
 

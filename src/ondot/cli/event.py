@@ -1,5 +1,6 @@
 """`ondot event`: send an event, list those that were sent, and show what each started (S11)."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from uuid import UUID, uuid4
 
@@ -120,7 +121,7 @@ def try_(
     from ondot.cli.event_views import tried_table
 
     if tried["items"]:
-        show(tried_table(tried["items"]))
+        show(tried_table(tried["items"], datetime.now(UTC)))
     show_line(f"{tried['matched']:,} of {tried['tried']:,} events match.")
 
 

@@ -41,7 +41,7 @@ def event_view(entry: Json) -> "RenderableType":
     return Group(about, drawn if entry["matches"] else cell("It matched no job."))
 
 
-def tried_table(items: Iterable[Json]) -> "Table":
+def tried_table(items: Iterable[Json], now: datetime) -> "Table":
     drawn = table("EVENT", "RECEIVED", "SOURCE", "MATCHES", whole=("EVENT",))
     for item in items:
         drawn.add_row(

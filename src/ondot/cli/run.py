@@ -73,10 +73,14 @@ def step(run_id: RunId, name: StepName, output: Output = Format.TABLE) -> None:
     found = ask(lambda client: client.get_step(run_id, name))
     if output is not Format.TABLE:
         return show_document(found, output)
-    from ondot.cli.run_views import generation_table, step_card
+    from ondot.cli.run_views import MOST_ITEMS, generation_table, item_table, step_card
 
     now = datetime.now(UTC)
     show(step_card(found, now))
+    if found["map"] and found["map"]["failed"]:
+        failed = ask(lambda client: client.list_items(run_id, name, state="FAILED", limit=MOST_ITEMS))
+        show_line("")
+        show(item_table(failed["items"]))
     if len(found["generations"]) > 1:
         show_line("")
         show(generation_table(found["generations"], now))

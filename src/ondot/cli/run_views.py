@@ -30,10 +30,12 @@ if TYPE_CHECKING:
 MOST_STEPS: Final = 200
 """Steps that a tree shows: those that failed or run come first if there are more. `-o json` has all."""
 NAMED: Final = 20
+MOST_ITEMS: Final = 20
+"""Failed items that are listed below a mapped step."""
 
 
 def run_table(runs: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("RUN", "STATE", "STEPS", "STARTED", "TOOK", whole=("STATE", "STEPS", "STARTED", "TOOK"), ids="RUN")
+    drawn = table("RUN", "STATE", "STEPS", "STARTED", "TOOK", whole=("STATE", "TOOK"), ids="RUN")
     for run in runs:
         drawn.add_row(
             cell(run["job_name"] or "-", run["id"], run["reason"], style="bold"),
@@ -106,8 +108,7 @@ def step_line(step: Json, other_parents: list[str]) -> "Text":
         f"generation {step['generation']}" if step["generation"] > 1 else None,
         rough(step["running_s"]) if step["running_s"] is not None else None,
         items_in_words(step["map"]) if step.get("map") else None,
-        step["reason"],
-        error_in_words(step["error"]) if step["state"] == "FAILED" else None,
+        _why(step),
         "waits for its generation before to end" if step["is_stopping"] else None,
     ]
     if step["state"] == "WAITING" and step["waits_for"]:
@@ -116,6 +117,12 @@ def step_line(step: Json, other_parents: list[str]) -> "Text":
     if said:
         line.append(f"  {harmless(said)}", style="dim")
     return line
+
+
+def _why(step: Json) -> str | None:
+    """Its error; else its reason, which may repeat it."""
+    error = error_in_words(step["error"]) if step["state"] == "FAILED" else None
+    return error or step["reason"]
 
 
 def items_in_words(items: Json) -> str:
@@ -168,6 +175,13 @@ def generation_table(generations: Iterable[Json], now: datetime) -> "Table":
             generation["execution_id"] or "",
             time_cell(generation["started_at"], now),
         )
+    return drawn
+
+
+def item_table(items: Iterable[Json]) -> "Table":
+    drawn = table("ITEM", "EXECUTION", "ERROR", whole=("ITEM",), ids="EXECUTION")
+    for item in items:
+        drawn.add_row(f"{item['item']:,}", item["execution_id"] or "", cell(error_in_words(item["error"]) or "-"))
     return drawn
 
 

@@ -108,12 +108,13 @@ def _explain_failure(run: RunFacts, step: StepFacts) -> Reason:
     until = (
         f" Without a person the run ends FAILED at {format_instant(run.blocked_until)}." if run.blocked_until else ""
     )
+    items = f"See which items failed, and why: `ondot run step {run.id} {step.name}`. " if step.step.map else ""
     return Reason(
         "step_failed",
         f"Step {step.name} {how}{error}{below}.{until}",
         run.blocked_until,
-        f"Fix the cause, then retry it: `ondot run retry {run.id}`. To go on without it: `ondot run skip {run.id}"
-        f" {step.name}`; to end the run: `ondot run give-up {run.id}`.",
+        f"{items}Fix the cause, then retry it: `ondot run retry {run.id}`. To go on without it: "
+        f"`ondot run skip {run.id} {step.name}`; to end the run: `ondot run give-up {run.id}`.",
         {"step": step.name, "error": step.error, "blocked": run.blocked},
     )
 

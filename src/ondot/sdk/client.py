@@ -147,6 +147,10 @@ class Client(Requests):
     async def get_step(self, id_: Id, step: str) -> Json:
         return await self._call("GET", f"/v1/runs/{_segment(id_)}/steps/{_segment(step)}")
 
+    async def list_items(self, id_: Id, step: str, **filters: Any) -> Json:
+        """The items of a mapped step; `state="FAILED"`: with the error of each."""
+        return await self._call("GET", f"/v1/runs/{_segment(id_)}/steps/{_segment(step)}/items", query=filters)
+
     async def change_run(
         self,
         id_: Id,

@@ -6,7 +6,7 @@ decides.
 
 from datetime import datetime
 from html import escape
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qsl
 from uuid import UUID
 
@@ -38,6 +38,7 @@ from ondot.model.workflow.spec import Tolerate, WorkflowTarget
 from ondot.model.workflow.states import StepState
 from ondot.store.audit import By
 from ondot.store.maps import MapRow, list_items
+from ondot.store.run_reads import find_step_executions
 from ondot.store.runs import read_run
 
 MAX_FORM_BYTES = 16 * 1024
@@ -57,6 +58,7 @@ class ItemOut(BaseModel):
     state: StepState
     execution_id: UUID | None = Field(description="Of its latest generation: GET /v1/executions/{id} has its result.")
     generation: int = Field(description="How often it was made.")
+    error: Any = Field(default=None, description="Why it failed.")
 
 
 class ItemList(Page[ItemOut]):
@@ -117,8 +119,18 @@ async def list_items_of_step(
             after=after,
             limit=limit + 1,
         )
+        failed = [row.execution_id for row in rows[:limit] if row.state == StepState.FAILED and row.execution_id]
+        errors = {
+            found.id: found.error for found in (await find_step_executions(connection, tenant_no, failed)).values()
+        }
     items = [
-        ItemOut(item=row.item_no, state=StepState(row.state), execution_id=row.execution_id, generation=row.generation)
+        ItemOut(
+            item=row.item_no,
+            state=StepState(row.state),
+            execution_id=row.execution_id,
+            generation=row.generation,
+            error=errors.get(row.execution_id) if row.execution_id else None,
+        )
         for row in rows[:limit]
     ]
     return ItemList(items=items, next_cursor=str(items[-1].item) if len(rows) > limit else None)

@@ -55,6 +55,7 @@ from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.store.audit import By
 from ondot.store.connection import Connection
 from ondot.store.executions import ExecutionRow, get_execution, list_job_executions
+from ondot.store.maps import find_maps
 from ondot.store.run_reads import (
     LISTED_RESULT_BYTES,
     RunRow,
@@ -275,7 +276,9 @@ async def _show_steps(
     states = {}
     if any(step.state is StepState.WAITING for step in steps):
         states = {step.step_no: step.state for step in await list_step_times(connection, tenant_no, run.id)}
-    return [step_out(step, graph, run.started_at, executions, states) for step in steps]
+    mapped = [step.step_no for step in steps if graph.steps[step.step_no].map is not None]
+    maps = await find_maps(connection, tenant_no, run.id, mapped) if mapped else {}
+    return [step_out(step, graph, run.started_at, executions, states, maps.get(step.step_no)) for step in steps]
 
 
 def _parse_step_no(cursor: str | None) -> int:

@@ -1,7 +1,8 @@
 """The critical path of a run (W9): the chain of steps that decided how long it took.
 
 It leads backwards from the step that ended last: each time to the parent that ended last, because the step could not
-start before it. A `finally` step could not start before everything else had ended. While a run goes on, it leads back from the step that has waited or run longest.
+start before it. A `finally` step could not start before everything else had ended. While a run goes on, it leads back
+from the step that has waited or run longest.
 """
 
 from collections.abc import Collection, Mapping, Sequence
