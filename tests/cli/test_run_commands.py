@@ -4,10 +4,12 @@ import asyncio
 import json
 from typing import Any
 
+from ondot.kms import generate_key
+from ondot.model.workflow.spec import Approve
 from tests.cli.running import Ran, ondot
 from tests.flow.test_maps import over, run_all
 from tests.flow.test_repair import blocked, resume
-from tests.flow.workflows import run_state, run_steps, start, step
+from tests.flow.workflows import run_state, run_steps, start, step, step_states
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World, failed
@@ -110,3 +112,24 @@ async def test_a_mapped_step_that_failed_shows_which_items_failed_and_why(world:
             "failed": 2,
             "concurrency": None,
         }
+
+
+@proves("W8", "O5")
+async def test_a_step_that_waits_for_a_person_is_decided_by_command(world: World) -> None:
+    worker = await world.worker()
+    world.database.settings = world.database.settings.model_copy(
+        update={"secret_key": generate_key(), "public_url": "https://ondot.example.com"}
+    )
+    run = await start(world, worker, {"ok": step(target=Approve()), "go": step("ok"), "no": step(target=Approve())})
+    async with served(world.database) as page:
+        early = await ask(page, "run", "approve", run, "go")
+        assert early.code != 0
+        made = await ask(page, "run", "link", run, "ok", "--expires-in", "2h")
+        assert made.out.startswith("https://ondot.example.com/approvals/")
+        done = await ask(page, "run", "approve", run, "ok", "--reason", "checked")
+        assert (done.code, done.out) == (0, "Step ok is approved.\n")
+        again = await ask(page, "run", "reject", run, "ok")
+        assert (again.code, "is decided" in again.err) == (4, True)
+        rejected = await answer(page, "run", "reject", run, "no")
+        assert rejected == {"run_id": str(run), "step": "no", "approved": False}
+    assert await step_states(world, run) == {"ok": "SUCCEEDED", "go": "RELEASED", "no": "FAILED"}

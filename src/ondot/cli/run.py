@@ -134,6 +134,41 @@ def result(
     _change(run_id, "result", fields, reason, output, dry_run=dry_run)
 
 
+@app.command()
+def approve(run_id: RunId, name: StepName, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """Approve a step that waits for a person: the run goes on."""
+    _decide(run_id, name, reason, output, approve=True)
+
+
+@app.command()
+def reject(run_id: RunId, name: StepName, reason: Reason = None, output: Output = Format.TABLE) -> None:
+    """Reject a step that waits for a person: it fails."""
+    _decide(run_id, name, reason, output, approve=False)
+
+
+@app.command()
+def link(
+    run_id: RunId,
+    name: StepName,
+    expires_in: Annotated[str | None, typer.Option(metavar="DURATION", help="How long it works, such as 2h.")] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Make a link by which a person decides a step without signing in, once, in your name."""
+    made = ask(lambda client: client.make_approval_link(run_id, name, expires_in))
+    if output is Format.TABLE:
+        show_line(made["url"])
+    else:
+        show_document(made, output)
+
+
+def _decide(run_id: UUID, name: str, reason: str | None, output: Format, *, approve: bool) -> None:
+    done = ask(lambda client: client.decide_step(run_id, name, approve=approve, reason=reason))
+    if output is Format.TABLE:
+        show_line(f"Step {name} is {'approved' if approve else 'rejected'}.")
+    else:
+        show_document(done, output)
+
+
 @app.command("give-up")
 def give_up(run_id: RunId, reason: Reason = None, dry_run: DryRun = False, output: Output = Format.TABLE) -> None:
     """End a BLOCKED run FAILED, after its `finally` steps."""

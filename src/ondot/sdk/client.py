@@ -151,6 +151,16 @@ class Client(Requests):
         """The items of a mapped step; `state="FAILED"`: with the error of each."""
         return await self._call("GET", f"/v1/runs/{_segment(id_)}/steps/{_segment(step)}/items", query=filters)
 
+    async def decide_step(self, id_: Id, step: str, *, approve: bool, reason: str | None = None) -> Json:
+        """Approve or reject a step that waits for a person."""
+        path = f"/v1/runs/{_segment(id_)}/steps/{_segment(step)}/{'approve' if approve else 'reject'}"
+        return await self._call("POST", path, body=_leave_out_none(reason=reason))
+
+    async def make_approval_link(self, id_: Id, step: str, expires_in: str | None = None) -> Json:
+        """A link by which a person decides the step without signing in, once."""
+        path = f"/v1/runs/{_segment(id_)}/steps/{_segment(step)}/link"
+        return await self._call("POST", path, body=_leave_out_none(expires_in=expires_in))
+
     async def change_run(
         self,
         id_: Id,
