@@ -11,18 +11,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
-from uuid import NAMESPACE_DNS, uuid5
+from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from msgspec import structs
 
 from ondot.flow import backfill, complete, group_commit, idempotency, new_jobs, plan, removal, run_now, skipped
 from ondot.flow.change import change, settle, take_back
+from ondot.flow.workflows import repair, run_pass
 from ondot.model import turns
 from ondot.model.fairness import Lane, Take
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
+from ondot.model.workflow import progress
+from ondot.model.workflow.states import StepState
 from ondot.roles import housekeeper, leasing, process, pulse, scheduler, worker
-from ondot.store import jobs, lookup, nodes, outcomes, owed, queue, timers, workers
+from ondot.store import events, jobs, lookup, nodes, outcomes, owed, queue, timers, workers
 from ondot.store.queries import Query
 from ondot.targets.http import target as http
 
@@ -350,6 +353,54 @@ def first_come_first_served() -> None:
     _put(turns.Turns, "share_out", all_of_the_first)
 
 
+# Workflows and events ------------------------------------------------------------------------------------------------
+
+
+def loses_arrivals() -> None:
+    """The end of a step that failed is not reported to its run, and nobody looks for it."""
+    _rewrite(
+        outcomes._SQL,
+        "complete_executions",
+        (
+            "FROM ended\n    WHERE awaited_by IS NOT NULL",
+            "FROM ended\n    WHERE awaited_by IS NOT NULL AND new_state <> 'FAILED'",
+        ),
+    )
+
+
+def releases_twice() -> None:
+    """A release is repeated with new ids, as if it had not been stored the first time."""
+
+    async def twice(connection: Any, new: Sequence[tuple[Any, Any]]) -> Any:
+        woken = await release(connection, new)
+        again = [(run, replace(execution, id=UUID(int=execution.id.int ^ 1))) for run, execution in new]
+        return {**woken, **await release(connection, again)}
+
+    release = _put(run_pass, "release_steps_of_runs", twice)
+
+
+def counts_old_generations() -> None:
+    """A repair does not wait for the end of a step that it stops, and the end counts for the next generation."""
+
+    def forgets_what_runs(graph: Any, rows: Any, plan: Any, reason: str) -> Any:
+        moved = apply(graph, rows, plan, reason)
+        for no in plan.stopped:
+            rows[no].execution_id = None
+        return moved
+
+    def counts_any(self: progress.Progress, arrival: Any) -> None:
+        if self.rows[arrival.step_no].state is StepState.RELEASED:
+            self.end(arrival.step_no, StepState(arrival.state))
+
+    apply = _put(repair, "apply_repair", forgets_what_runs)
+    _put(progress.Progress, "_arrive", counts_any)
+
+
+def matches_old_subscriptions() -> None:
+    """Events are matched against the jobs that this process knows, however old that is."""
+    _rewrite(events._SQL, "receive_events", ("= $2::bigint AS is_current", ">= 0 * $2::bigint AS is_current"))
+
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -380,6 +431,10 @@ BUGS: dict[str, Callable[[], None]] = {
         keeps_rows_of_deleted,
         trusts_keys_for_ever,
         first_come_first_served,
+        loses_arrivals,
+        releases_twice,
+        counts_old_generations,
+        matches_old_subscriptions,
     )
 }
 

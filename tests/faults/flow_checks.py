@@ -113,11 +113,11 @@ def judge_run(run: RunSeen) -> Iterator[Violation]:
         if run.state != "CANCELLED" or not run.may_end:
             yield Violation("stuck_run", subject, f"is {run.state}, but never began")
         return
-    if run.state != run.row_state:
-        yield Violation("wrong_run", subject, f"is {run.row_state}, but its execution is {run.state}")
     if run.row_state not in AT_REST:
         yield Violation("stuck_run", subject, f"is still {run.row_state}: {_states(run)}")
         return
+    if run.state != run.row_state:
+        yield Violation("wrong_run", subject, f"is {run.row_state}, but its execution is {run.state}")
     if run.steps.keys() != run.plan.keys():
         yield Violation("lost_step", subject, f"has the steps {sorted(run.steps)}, not {sorted(run.plan)}")
         return

@@ -57,7 +57,7 @@ def _random_step(chance: random.Random, parents: list[str], url: str) -> Body:
     if kind > 0.88:
         step["map"] = {"over": list(range(chance.choice(ITEMS)))}
         percent = chance.choice((0, 0, 3))
-    slow = f"&slow_s={chance.uniform(0.3, 1.5):.1f}" if chance.random() < 0.2 and "map" not in step else ""
+    slow = f"&slow_s={chance.uniform(0.3, 1.5):.1f}" if chance.random() < 0.3 and "map" not in step else ""
     return step | {"url": f"{url}?percent={percent}{slow}", "timeout": "20s"}
 
 
@@ -167,7 +167,7 @@ class FlowUsers:
                 return
             elif state == "RUNNING" and whim < 0.04:
                 await self._change(body, run_id, "cancel", None, chance)
-            elif state == "RUNNING" and whim < 0.12 and retries < MOST_RETRIES and (names := _running(run)):
+            elif state == "RUNNING" and whim < 0.25 and retries < MOST_RETRIES and (names := _running(run)):
                 retries += 1
                 await self._change(body, run_id, "retry", {"steps": [chance.choice(names)]}, chance)
 

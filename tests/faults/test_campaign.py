@@ -84,6 +84,7 @@ LONG = {"focus": ("bounded", "jittered"), "jobs": 24, "seconds": 26, "slack_s": 
 """Long enough for a hang longer than the horizon and than a restart."""
 TENANTS = {"tenants": 3, "jobs": 10, "seconds": 14, "slack_s": 1.0, "calm_within_s": 20.0}
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
+FLOWS = {"flows": 60, "jobs": 2}
 KNOWN = {
     "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=14, seconds=18),
     "no_unique_key": by("doubled_fire", "two_executions", **FIRES),
@@ -113,6 +114,10 @@ KNOWN = {
     "keeps_rows_of_deleted": by("not_removed", kinds=("tenant.deleted",), **TENANTS),
     "trusts_keys_for_ever": by("revoked_key", kinds=("tenant.key",), **TENANTS),
     "first_come_first_served": by("starved", kinds=("tenant.flood",), **TENANTS),
+    "loses_arrivals": by("stuck_run", **FLOWS),
+    "releases_twice": by("double_release", **FLOWS),
+    "counts_old_generations": by("wrong_step", "lost_step", "early_step", flows=90, jobs=2, seconds=12),
+    "matches_old_subscriptions": by("event_after_delete", "missed_event", jobs=2, sends=60),
     "recovers_by_id": by("false_loss", "calls", "attempts", kinds=("worker.kill",), **SLOW_CALLS),
 }
 
@@ -128,8 +133,11 @@ RARE = {
     "waits_for_its_log",
     "keeps_rows_of_deleted",
     "trusts_keys_for_ever",
+    "releases_twice",
+    "counts_old_generations",
+    "matches_old_subscriptions",
 }
-"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: every run plants seventeen others."""
+"""Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: every run plants eighteen others."""
 ALL_BUGS = bool(os.environ.get("ONDOT_TEST_ALL_BUGS"))
 
 
