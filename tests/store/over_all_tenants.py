@@ -139,7 +139,7 @@ BLOCKS: Final = {
     "find_lease": "by a lease of this worker",
     "complete_executions": "fenced by worker and attempt",
     # The process that ended a step advances its run, and housekeeping does for all tenants.
-    "take_runs": "by the id that an arrival has",
+    "take_run": "by the id that an arrival has",
     "begin_runs": "fenced by worker and attempt",
     "lock_runs": "of executions that a worker has leased",
     "hold_run": "of a run that is locked",
@@ -158,7 +158,6 @@ BLOCKS: Final = {
     "look_at_runs": "housekeeping",
     "find_executions_of_run": "of a run that is locked",
     "find_step_nos": "of executions that a worker has leased, or had",
-    "take_arrivals": "of a run that is locked",
     "find_with_arrivals": "by the id that an arrival has",
     "find_old_arrivals": "housekeeping",
     "find_outcomes": "fenced by worker and attempt",
@@ -213,6 +212,7 @@ FUNCTIONS: Final = {
     "name_rates": "trigger: follows the row that changed",
     "next_stages": "of executions that the caller found for their tenant",
     "stand_in_line": "the tenant comes from the execution's row",
+    "take_runs": "by the ids that arrivals have",
     "tenant_no_of": "the tenant is found by its name",
     "token_at_first": "the gate of a stage; a gate belongs to one tenant",
 }

@@ -4,26 +4,13 @@ The statement that ends an execution inserts one if a run, or a job that depends
 row of the run. The transaction that has the run locked takes them.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from uuid import UUID
 
-from ondot.model.workflow.progress import Arrival
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("arrivals")
-
-
-async def take_arrivals(
-    connection: Connection, run_ids: Sequence[UUID], limit: int
-) -> tuple[dict[UUID, list[Arrival]], list[float]]:
-    """The arrivals of each run, up to a limit, and how long each has waited, in seconds."""
-    rows = await connection.fetch(_SQL["take_arrivals"].text, run_ids, limit)
-    taken: dict[UUID, list[Arrival]] = defaultdict(list)
-    for row in rows:
-        taken[row["run_id"]].append(Arrival(*row[1:5]))
-    return taken, [row["waited_s"] for row in rows]
 
 
 async def count_arrivals(connection: Connection, ceiling: int) -> tuple[int, float]:

@@ -5,11 +5,13 @@ other transaction has; `lock_run` waits.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any, Final
 from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, WorkerId
+from ondot.model.workflow.progress import Arrival
 from ondot.model.workflow.states import RunState
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
@@ -54,6 +56,9 @@ class RunRow:
     now: datetime
 
 
+RUN_COLUMNS: Final = len(fields(RunRow))
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
     """The execution of a run that its worker has given up, fenced."""
@@ -77,15 +82,30 @@ class EndedRun:
     pool_no: PoolNo | None
 
 
-async def take_runs(connection: Connection, ids: Sequence[UUID]) -> list[RunRow]:
-    """Lock runs, except those that another transaction has locked."""
-    rows = await connection.fetch(_SQL["take_runs"].text, ids)
-    return [run for row in rows if (run := _run_row(row)) is not None]
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A run that is locked, its arrivals, and how long each has waited, in seconds."""
+
+    run: RunRow
+    arrivals: list[Arrival]
+    waited_s: list[float]
+
+
+async def take_runs(connection: Connection, ids: Sequence[UUID], most: int) -> list[Taken]:
+    """Lock runs, except those that another transaction has locked, and take up to so many arrivals of each."""
+    taken = []
+    for row in await connection.fetch(_SQL["take_runs"].text, ids, most):
+        run = _run_row(row[:RUN_COLUMNS])
+        assert run is not None
+        step_nos, item_nos, execution_ids, states, waited_s = (values or [] for values in row[RUN_COLUMNS:])
+        arrivals = list(map(Arrival, step_nos, item_nos, execution_ids, states))
+        taken.append(Taken(run, arrivals, waited_s))
+    return taken
 
 
 async def take_run(connection: Connection, id_: ExecutionId) -> RunRow | None:
     """Lock a run; None: there is none, or another transaction has it locked."""
-    return next(iter(await take_runs(connection, [id_])), None)
+    return _run_row(await connection.fetchrow(_SQL["take_run"].text, id_))
 
 
 async def lock_run(connection: Connection, id_: ExecutionId, tenant_no: TenantNo | None = None) -> RunRow | None:
@@ -194,7 +214,7 @@ async def find_jobs_of_runs(connection: Connection, ids: Sequence[ExecutionId]) 
     return {row["id"]: row["job_id"] for row in rows}
 
 
-def _run_row(row: Record | None) -> RunRow | None:
+def _run_row(row: Record | tuple[Any, ...] | None) -> RunRow | None:
     if row is None:
         return None
     run = RunRow(*row)

@@ -1094,6 +1094,7 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.submit_spec(spec json, fire_at timestamp with time zone, tenant text)
 -- ondot.submit_specs(specs json[], payloads json[], tenant text)
 -- ondot.take_quota(of_tenant integer, of_quota text, every_s double precision, burst integer, least_count integer, wanted integer)
+-- ondot.take_runs(run_ids uuid[], most integer)
 -- ondot.tenant_limits_changed()
 -- ondot.tenant_no_of(tenant text, jobs integer, payload_bytes integer)
 -- ondot.token_at_first(stage jsonb)

@@ -1,8 +1,8 @@
 """Advance a run when steps of it have ended (W2, P14), without a row that every completion waits for.
 
 The statement that ends a step inserts an arrival, and locks no row of the run. After its commit the same process
-advances the run: it locks the run's row with SKIP LOCKED, then in further statements takes the arrivals, applies the
-rules, releases steps, writes and commits; then it looks again. Only the transaction that has the row locked decides
+advances the run: it locks the run's row with SKIP LOCKED, takes the arrivals with a snapshot from after that, applies
+the rules, releases steps, writes and commits; then it looks again. Only the transaction that has the row locked decides
 steps and the state of the run: two last steps that each judged for themselves left a run RUNNING for ever.
 
 An advance that finds the row locked does nothing: the holder looks for arrivals after its commit, and the arrival was
@@ -29,7 +29,7 @@ from ondot.model.ids import ExecutionId, JobId
 from ondot.model.workflow.progress import Arrival
 from ondot.model.workflow.states import ENDED_RUNS
 from ondot.ports.objects import Objects
-from ondot.store.arrivals import find_with_arrivals, take_arrivals
+from ondot.store.arrivals import find_with_arrivals
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.passes import change_run
@@ -134,16 +134,16 @@ async def _advance_once(
     """One pass over each of these runs that no other transaction has locked."""
     effects: dict[UUID, Effects] = {}
     async with database.transaction() as connection:
-        runs = await take_runs(connection, run_ids)
-        if not runs:
+        found = await take_runs(connection, run_ids, TAKEN)
+        if not found:
             return {}
-        taken, waited_s = await take_arrivals(connection, [run.id for run in runs], TAKEN)
-        ADVANCES.inc(len(runs))
-        ARRIVALS.observe(waited_s)
+        ADVANCES.inc(len(found))
+        ARRIVALS.observe([waited_s for entry in found for waited_s in entry.waited_s])
+        taken = {entry.run.id: entry.arrivals for entry in found}
         passes: list[RunPass] = []
-        for run in runs:
+        for run in (entry.run for entry in found):
             if run.state in ENDED_RUNS:
-                run.superseded += len(taken.get(run.id, ()))
+                run.superseded += len(taken[run.id])
                 run.look_at = None
                 await change_run(connection, run)
                 effects[run.id] = Effects()
@@ -154,15 +154,17 @@ async def _advance_once(
                 effects[run.id] = work.effects
         await _load_steps(connection, passes, taken)
         for work in passes:
-            await move(work, taken.get(work.run.id, ()))
+            await move(work, taken[work.run.id])
         if passes:
             await write_passes(connection, passes)
     return effects
 
 
-async def _load_steps(connection: Connection, passes: Sequence[RunPass], taken: Mapping[UUID, list[Arrival]]) -> None:
+async def _load_steps(
+    connection: Connection, passes: Sequence[RunPass], taken: Mapping[ExecutionId, list[Arrival]]
+) -> None:
     """The steps that have ended and their children, of all runs at once."""
-    wanted = [(work.run.id, no) for work in passes for no in _steps_concerned(work, taken.get(work.run.id, ()))]
+    wanted = [(work.run.id, no) for work in passes for no in _steps_concerned(work, taken[work.run.id])]
     if wanted:
         found = await find_steps(connection, wanted)
         for work in passes:

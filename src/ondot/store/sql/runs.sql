@@ -7,10 +7,16 @@ blocked_at, look_at, waiting, active, succeeded, failed, skipped, blocked, super
 parent_item_no, depth, ondot.clock() AS now
 
 -- name: take_runs :many
+-- locks: runs, SKIP LOCKED, then their arrivals
+-- The columns of run_columns, and arrivals. The transaction that has the row locked looks again after its commit: see
+-- flow.workflows.advance.
+-- $1 ids, $2 most arrivals of each
+SELECT * FROM ondot.take_runs($1::uuid[], $2::integer);
+
+-- name: take_run :one
 -- locks: the run, SKIP LOCKED        index: run_pkey
--- The transaction that has the row locked looks again after its commit: see flow.workflows.advance.
--- $1 ids
-SELECT {{run_columns}} FROM ondot.run WHERE id = ANY ($1::uuid[]) ORDER BY job_id, id FOR UPDATE SKIP LOCKED;
+-- $1 id
+SELECT {{run_columns}} FROM ondot.run WHERE id = $1::uuid FOR UPDATE SKIP LOCKED;
 
 -- name: lock_run :one
 -- locks: the run        index: run_pkey
