@@ -294,3 +294,17 @@ async def test_a_result_that_is_nested_very_deeply_is_shown_as_text(api: Caller)
     assert (shown["state"], shown["steps"][0]["result"]) == ("SUCCEEDED", deep)
     assert (await api.get(f"/v1/runs/{run}/steps/a"))["result"] == deep
     assert (await api.get(f"/v1/executions/{shown['steps'][0]['execution_id']}"))["result"] == deep
+
+
+@proves("W3", "E11")
+async def test_a_letter_of_a_failure_that_was_handled_is_shown_with_its_run_and_step(api: Caller) -> None:
+    worker = await api.world.worker()
+    steps = {"a": {"function": "f"}, "fix": {"function": "f", "depends_on": ["a"], "when": "failure", "handles": True}}
+    run = await start_run(api, worker, steps)
+    await run_steps(api.world, worker, run, {"a": BROKEN})
+    failed = (await api.get(f"/v1/runs/{run}"))["steps"][0]["execution_id"]
+    letter = await api.get(f"/v1/dead-letters/{failed}")
+    assert (letter["state"], letter["run_id"], letter["step"]) == ("handled", str(run), "a")
+    for state in ("handled", "all"):
+        assert [item["step"] for item in (await api.get("/v1/dead-letters", state=state))["items"]] == ["a"]
+    assert (await api.get("/v1/dead-letters"))["items"] == []

@@ -15,6 +15,8 @@ from ondot.model.execution import Origin, State
 from ondot.model.fingerprint import UNKNOWN
 from ondot.model.ids import JobId
 from ondot.model.job import JobSpec
+from ondot.model.workflow.graph import compile_graph
+from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.dead_letters import BulkAction, BulkRow, BulkState, LetterGroup, LetterRow
 from ondot.store.executions import AttemptRow
 
@@ -26,7 +28,7 @@ class LetterOut(BaseModel):
     job_id: UUID
     job_version: int
     job_name: str | None
-    state: Literal["open", "replayed", "discarded"]
+    state: Literal["open", "replayed", "discarded", "handled"]
     failed_at: datetime
     reason: str | None = Field(description="Why it was not retried.")
     fingerprint: str = Field(description="Similar errors have the same one.")
@@ -39,6 +41,8 @@ class LetterOut(BaseModel):
     resolved_by: str | None
     resolved_reason: str | None
     replay_id: UUID | None = Field(description="The execution that runs it again.")
+    run_id: UUID | None = Field(default=None, description="Of a step: its run.")
+    step: str | None = Field(default=None, description="Of a step: its name.")
 
 
 class LetterDetail(LetterOut):
@@ -119,12 +123,12 @@ class OperationList(Page[OperationOut]):
     pass
 
 
-def letter_out(row: LetterRow, job_name: str | None) -> LetterOut:
+def letter_out(row: LetterRow, spec: JobSpec | None) -> LetterOut:
     return LetterOut(
         execution_id=row.execution_id,
         job_id=row.job_id,
         job_version=row.job_version,
-        job_name=job_name,
+        job_name=spec.name if spec else None,
         state=row.resolution or "open",
         failed_at=row.failed_at,
         reason=row.reason,
@@ -138,7 +142,15 @@ def letter_out(row: LetterRow, job_name: str | None) -> LetterOut:
         resolved_by=row.resolved_by,
         resolved_reason=row.resolved_reason,
         replay_id=row.replay_id,
+        run_id=row.run_id,
+        step=_step_of(row, spec),
     )
+
+
+def _step_of(row: LetterRow, spec: JobSpec | None) -> str | None:
+    if row.step_no is None or spec is None or not isinstance(spec.target, WorkflowTarget):
+        return None
+    return compile_graph(spec.target).names[row.step_no]
 
 
 def letter_detail(
@@ -146,7 +158,7 @@ def letter_detail(
 ) -> LetterDetail:
     payload = row.payload.encode() if row.payload is not None else bytes(spec.payload) if spec else b"null"
     return LetterDetail(
-        **letter_out(row, spec.name if spec else None).model_dump(),
+        **letter_out(row, spec).model_dump(),
         payload=msgspec.json.decode(payload),
         replay_state=replay_state,
         attempts=attempts_out(attempts),

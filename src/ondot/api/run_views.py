@@ -176,7 +176,8 @@ def step_out(
         running_s=_seconds(call_started_at, ended_at),
         result=shown_json(step.result if is_own or call is None else call.result),
         result_bytes=step.result_bytes if is_own or call is None else call.result_bytes,
-        error=call.error if call is not None else None,
+        # A step that was set by hand keeps the execution that failed, but not its error.
+        error=call.error if call is not None and step.state is not StepState.SUCCEEDED else None,
         map=None if items is None else map_out(items, step, spec),
     )
 

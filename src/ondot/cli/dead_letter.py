@@ -25,6 +25,7 @@ class LetterState(StrEnum):
     OPEN = "open"
     REPLAYED = "replayed"
     DISCARDED = "discarded"
+    HANDLED = "handled"
     ALL = "all"
 
 

@@ -18,6 +18,7 @@ def letter_table(letters: Iterable[Json], now: datetime) -> "Table":
             cell(
                 letter["job_name"] or "-",
                 letter["execution_id"],
+                f"step {letter['step']} of run {letter['run_id']}" if letter["run_id"] else None,
                 error_in_words(letter["error"]) or letter["reason"],
                 resolved_in_words(letter),
                 style="bold",
@@ -34,6 +35,8 @@ def letter_card(letter: Json, now: datetime) -> "Table":
         [
             ("dead letter", letter["execution_id"]),
             ("job", cell(letter["job_name"] or "-", letter["job_id"], style="bold")),
+            ("run", letter["run_id"]),
+            ("step", letter["step"]),
             ("state", state_cell(letter["state"], resolved_in_words(letter))),
             ("failed", time_line(letter["failed_at"], now)),
             ("why", letter["reason"]),

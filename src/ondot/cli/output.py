@@ -47,6 +47,7 @@ STYLES = {
     "open": "yellow",
     "replayed": "green",
     "discarded": "dim",
+    "handled": "dim",
 }
 
 

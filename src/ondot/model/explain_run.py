@@ -71,7 +71,7 @@ def explain_run(run: RunFacts) -> Explanation:
 
 def _explain_run(run: RunFacts) -> list[Reason]:
     reasons = list(_explain_pause(run))
-    progress = f"{run.ended:,} of {pluralize(run.total, 'step')} have ended"
+    progress = f"{run.ended:,} of {pluralize(run.total, 'step')} {'has' if run.total == 1 else 'have'} ended"
     match run.state:
         case RunState.BLOCKED:
             reasons += [_explain_failure(run, step) for step in run.failed]

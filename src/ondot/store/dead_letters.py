@@ -1,7 +1,7 @@
 """Dead letters (E10): FAILED executions that wait for a person, and operations on many of them (O8).
 
-A letter is open until it is resolved: replayed or discarded, with the actor and the reason. Reading never locks; a
-transaction that resolves a letter locks its row first.
+A letter is open until it is resolved: replayed, discarded, or handled by its workflow, with the actor and the reason.
+Reading never locks; a transaction that resolves a letter locks its row first.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ from ondot.store.queries import load_queries
 
 _SQL = load_queries("dead_letters")
 
-Resolution = Literal["replayed", "discarded"]
-LetterState = Literal["open", "replayed", "discarded", "all"]
+Resolution = Literal["replayed", "discarded", "handled"]
+LetterState = Literal["open", "replayed", "discarded", "handled", "all"]
 BulkAction = Literal["replay", "discard"]
 BulkState = Literal["RUNNING", "DONE", "CANCELLED"]
 

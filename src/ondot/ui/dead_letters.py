@@ -35,7 +35,7 @@ JOBS_PER_GROUP: Final = 4
 PAGE_SIZE: Final = 50
 MESSAGE_CHARACTERS: Final = 400
 DETAIL_CHARACTERS: Final = 20_000
-STATES: Final[tuple[LetterState, ...]] = ("open", "replayed", "discarded")
+STATES: Final[tuple[LetterState, ...]] = ("open", "replayed", "discarded", "handled")
 MICROSECOND: Final = timedelta(microseconds=1)
 CURSOR: Final = re.compile(r"(\d{1,16})\.([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})", re.ASCII)
 DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)

@@ -95,7 +95,8 @@ async def list_dead_letters(
     to_at: Instant = None,
     q: PartOfMessage = None,
     state: Annotated[
-        LetterState, Query(description="Open letters, or those that were replayed or discarded.")
+        LetterState,
+        Query(description="Open letters, or those that were replayed, discarded, or handled by their workflow."),
     ] = "open",
     limit: Limit = 50,
     cursor: Cursor = None,
@@ -108,9 +109,8 @@ async def list_dead_letters(
         )
         page = rows[:limit]
         specs = await services.database.specs.find(connection, [(row.job_id, row.job_version) for row in page])
-    named = {version: spec.name for version, spec in specs.items()}
     return LetterList(
-        items=[letter_out(row, named.get((row.job_id, row.job_version))) for row in page],
+        items=[letter_out(row, specs.get((row.job_id, row.job_version))) for row in page],
         next_cursor=_render_cursor(page[-1]) if len(rows) > limit else None,
     )
 
