@@ -198,7 +198,9 @@ def _snake_case_fields(body: dict[str, object], pointer: str) -> dict[str, objec
             place = f"{pointer}/{escaped(written)}"
             fields[name] = {step: _snake_case(content, f"{place}/{escaped(step)}") for step, content in value.items()}
             continue
-        nested = isinstance(value, (dict, list)) and name not in USER_DATA
+        # A filter of events is a pattern over the user's data; one at the top selects jobs or letters by their fields.
+        is_own = name in USER_DATA and not (name == "filter" and not pointer)
+        nested = isinstance(value, (dict, list)) and not is_own
         fields[name] = _snake_case(value, f"{pointer}/{escaped(written)}") if nested else value
     return fields
 
