@@ -16,6 +16,7 @@ from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
 from ondot.model.workflow.spec import Wait
 from ondot.store.audit import By, list_audit
+from ondot.store.retain import forget
 from ondot.store.run_reads import list_past_steps, list_repairs
 from tests.flow.test_maps import item_of, over, run_all
 from tests.flow.workflows import advance, run_state, run_steps, start, step, step_of, step_states, workflow
@@ -373,3 +374,32 @@ async def test_a_hundred_retries_from_random_steps_while_the_run_runs(world: Wor
     released = await world.value("SELECT sum(generation) FROM ondot.step WHERE run_id = $1", run)
     ended = await world.value("SELECT count(*) FROM ondot.history WHERE job_id = $1 AND origin = 'step'", run)
     assert released == ended, "each generation is one execution"
+
+
+@proves("W7", "W8")
+async def test_a_payload_for_a_step_that_would_not_use_it_is_rejected(world: World) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, {"m": step(map=over([1, 2]))})
+    await run_all(world, worker, run, lambda *_: BROKEN)
+    for names in ((), ("m",)):
+        with pytest.raises(InvalidBody, match="'m' is mapped: its items get their payloads from its list"):
+            await repair(world, run, *names, payload='{"n": 1}')
+    await repair(world, run)
+
+
+@proves("W7", "P10")
+async def test_a_run_of_many_items_is_forgotten_in_bounded_batches(world: World) -> None:
+    worker = await world.worker()
+    run = await start(world, worker, {"m": step(map=over(list(range(12)))), "after": step("m")})
+    await run_all(world, worker, run)
+    assert await run_state(world, run) == "SUCCEEDED"
+    items = await world.count("item")
+    await world.fetch("UPDATE ondot.run SET ended_at = ended_at - interval '400 days'")
+    removed = []
+    async with world.database.connection() as connection:
+        while count := await forget(connection, "runs", 30, 1):
+            removed.append(count)
+            assert count <= 11, "five of each kind, and the run"
+    assert sum(removed) == items + 3
+    left = ("run", "step", "item", "mapped", "map_portion", "step_wait", "arrival", "past_step", "repair")
+    assert [await world.count(table) for table in left] == [0] * len(left)

@@ -6,7 +6,7 @@ ended. A RUNNING run goes on in the same transaction. A BLOCKED one queues for i
 hand, and the worker that leases it resumes it. A run that has ended is not changed.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -24,6 +24,7 @@ from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, Unavailab
 from ondot.model.execution import CANCEL
 from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId, TenantNo
+from ondot.model.target import AttemptTarget
 from ondot.model.workflow.graph import Graph
 from ondot.model.workflow.progress import StepRow
 from ondot.model.workflow.repair import (
@@ -235,6 +236,7 @@ def _find_start(run: RunRow, graph: Graph, rows: dict[int, StepRow], wanted: Wan
                 f"No step of the run {run.id} has failed, so there is nothing to retry. Name the steps that shall run"
                 ' again: {"from": ["…"]}, or `ondot run retry --from STEP`.'
             )
+        _check_payload(graph, failed, wanted)
         return tuple(failed)
     numbers = find_numbers(graph, wanted.steps, "/from" if wanted.change == "from" else "/steps")
     refused = find_unrepairable(graph, rows, wanted.change, numbers)
@@ -242,7 +244,24 @@ def _find_start(run: RunRow, graph: Graph, rows: dict[int, StepRow], wanted: Wan
         sentences = [_refuse(graph, entry, wanted.change) for entry in refused[:NAMED]]
         more = [f"And {len(refused) - NAMED} more."] if len(refused) > NAMED else []
         raise Conflict(" ".join([*sentences, *more]), steps=[graph.names[entry.step_no] for entry in refused])
+    _check_payload(graph, numbers, wanted)
     return numbers
+
+
+def _check_payload(graph: Graph, numbers: Iterable[int], wanted: Wanted) -> None:
+    """Raises if a payload is given to steps that would not use it."""
+    if wanted.payload is None:
+        return
+    for no in numbers:
+        step, name = graph.steps[no], graph.names[no]
+        if step.map is not None:
+            why = f"Step '{name}' is mapped: its items get their payloads from its list."
+        elif not isinstance(step.target, AttemptTarget):
+            why = f"Step '{name}' calls nothing that takes a payload."
+        else:
+            continue
+        message = f"{why} Leave `payload` out, or name other steps."
+        raise InvalidBody(message, faults=(Fault("/payload", message),))
 
 
 def find_numbers(graph: Graph, names: Sequence[str], pointer: str) -> tuple[int, ...]:

@@ -154,31 +154,44 @@ WITH gone AS (
 SELECT count(*) AS count FROM gone;
 
 -- name: forget_runs :one
--- locks: runs, SKIP LOCKED, then their steps        index: run_ended, step_pkey, arrival_pkey
--- Runs that ended long ago, with all that they had. A few at a time: a run has up to 10,000 steps, and maps with up to
--- 100,000 items.
+-- locks: runs, SKIP LOCKED, then their steps        index: run_ended, item_pkey, past_step_pkey, step_pkey, arrival_pkey
+-- Runs that ended long ago, with all that they had. A run has up to 10,000 steps, and maps of up to 100,000 items: of these
+-- and of earlier generations a bounded number goes at a time, and the run with the rest when they are gone. Returns how
+-- many rows were removed.
 -- $1 days, $2 limit
 WITH old AS MATERIALIZED (
     SELECT ctid AS row_at, id FROM ondot.run
     WHERE ended_at < ondot.clock() - make_interval(days => $1::integer)
     ORDER BY ended_at LIMIT least($2::integer, 50) FOR UPDATE SKIP LOCKED
-), steps AS (
-    DELETE FROM ondot.step WHERE run_id = ANY (ARRAY(SELECT id FROM old))
-), arrivals AS (
-    DELETE FROM ondot.arrival WHERE run_id = ANY (ARRAY(SELECT id FROM old))
-), waits AS (
-    DELETE FROM ondot.step_wait WHERE run_id = ANY (ARRAY(SELECT id FROM old))
-), maps AS (
-    DELETE FROM ondot.mapped WHERE run_id = ANY (ARRAY(SELECT id FROM old))
-), portions AS (
-    DELETE FROM ondot.map_portion WHERE run_id = ANY (ARRAY(SELECT id FROM old))
 ), items AS (
-    DELETE FROM ondot.item WHERE run_id = ANY (ARRAY(SELECT id FROM old))
-), repairs AS (
-    DELETE FROM ondot.repair WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+    DELETE FROM ondot.item WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ondot.item WHERE run_id = ANY (ARRAY(SELECT id FROM old)) LIMIT 5 * $2
+    )) RETURNING 1
 ), past AS (
-    DELETE FROM ondot.past_step WHERE run_id = ANY (ARRAY(SELECT id FROM old))
+    DELETE FROM ondot.past_step WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ondot.past_step WHERE run_id = ANY (ARRAY(SELECT id FROM old)) LIMIT 5 * $2
+    )) RETURNING 1
+), steps AS (
+    DELETE FROM ondot.step WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM ondot.step WHERE run_id = ANY (ARRAY(SELECT id FROM old)) LIMIT 5 * $2
+    )) RETURNING 1
+), empty AS MATERIALIZED (
+    SELECT row_at, id FROM old o
+    WHERE NOT EXISTS (SELECT FROM ondot.item WHERE run_id = o.id)
+      AND NOT EXISTS (SELECT FROM ondot.past_step WHERE run_id = o.id)
+      AND NOT EXISTS (SELECT FROM ondot.step WHERE run_id = o.id)
+), arrivals AS (
+    DELETE FROM ondot.arrival WHERE run_id = ANY (ARRAY(SELECT id FROM empty))
+), waits AS (
+    DELETE FROM ondot.step_wait WHERE run_id = ANY (ARRAY(SELECT id FROM empty))
+), maps AS (
+    DELETE FROM ondot.mapped WHERE run_id = ANY (ARRAY(SELECT id FROM empty))
+), portions AS (
+    DELETE FROM ondot.map_portion WHERE run_id = ANY (ARRAY(SELECT id FROM empty))
+), repairs AS (
+    DELETE FROM ondot.repair WHERE run_id = ANY (ARRAY(SELECT id FROM empty))
 ), gone AS (
-    DELETE FROM ondot.run WHERE ctid = ANY (ARRAY(SELECT row_at FROM old)) RETURNING 1
+    DELETE FROM ondot.run WHERE ctid = ANY (ARRAY(SELECT row_at FROM empty)) RETURNING 1
 )
-SELECT count(*) AS count FROM gone;
+SELECT (SELECT count(*) FROM items) + (SELECT count(*) FROM past) + (SELECT count(*) FROM steps)
+       + (SELECT count(*) FROM gone) AS count;
