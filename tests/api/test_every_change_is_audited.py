@@ -110,6 +110,12 @@ async def blocked(api: Caller) -> str:
     return f"/v1/runs/{await blocked_run(api, await api.world.worker())}"
 
 
+async def rerun_run(api: Caller) -> Request:
+    path = await blocked(api)
+    assert (await api.http.post(f"{path}/give-up", json={})).status_code == 200
+    return f"{path}/rerun", {"reason": "fixed"}
+
+
 async def retry_run(api: Caller) -> Request:
     return f"{await blocked(api)}/retry", {"reason": "fixed"}
 
@@ -302,6 +308,7 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/executions/{id}/cancel": (cancel, "execution.cancel"),
     "POST /v1/executions/{id}/retry": (retry, "execution.retry"),
     "POST /v1/runs/{id}/retry": (retry_run, "run.retry"),
+    "POST /v1/runs/{id}/rerun": (rerun_run, "run.rerun"),
     "POST /v1/runs/{id}/skip": (skip_step, "run.skip"),
     "POST /v1/runs/{id}/steps/{name}/approve": (approve, "step.approve"),
     "POST /v1/runs/{id}/steps/{name}/reject": (reject, "step.reject"),
@@ -348,7 +355,7 @@ CHANGE_NOTHING: Final = {
 SHOWS_VALUES: Final = frozenset(
     {
         *("job.create", "job.update", "job.delete", "job.pause", "job.resume", "execution.cancel", "pool.limits"),
-        *("run.retry", "run.skip", "run.result"),
+        *("run.retry", "run.rerun", "run.skip", "run.result"),
         *("tenant.create", "tenant.update", "tenant.suspend", "tenant.resume", "tenant.delete"),
     }
 )

@@ -66,6 +66,7 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/runs/{id}/steps": READ,
     "GET /v1/runs/{id}/steps/{name}": READ,
     "POST /v1/runs/{id}/retry": RUN,
+    "POST /v1/runs/{id}/rerun": RUN,
     "POST /v1/runs/{id}/skip": RUN,
     "POST /v1/runs/{id}/result": RUN,
     "POST /v1/events": Right.EVENTS_SEND,

@@ -4,6 +4,8 @@ import asyncio
 from typing import Any
 from uuid import uuid4
 
+import pytest
+
 from ondot.model.outcome import Succeeded
 from tests.api.conftest import Caller
 from tests.api.workflow_runs import BROKEN, CHAIN, begin_run, blocked_run, start_run
@@ -212,7 +214,7 @@ async def test_a_run_is_cancelled_or_given_up_and_then_stays_as_it_is(api: Calle
     assert (await post(api, f"/v1/runs/{cancelled}/give-up", None, 409))["detail"].endswith("Cancel it instead.")
     await post(api, f"/v1/runs/{cancelled}/cancel", None, 202)
     for run in (given_up, cancelled):
-        assert "ondot job run" in (await post(api, f"/v1/runs/{run}/retry", {"from": ["a"]}, 409))["detail"]
+        assert "ondot run rerun" in (await post(api, f"/v1/runs/{run}/retry", {"from": ["a"]}, 409))["detail"]
 
 
 @proves("W8")
@@ -277,7 +279,7 @@ async def test_the_letter_of_an_ended_run_is_not_replayed_and_a_discard_changes_
     ids = {"ids": [letter["execution_id"]], "reason": "not needed"}
     [refused] = (await post(api, "/v1/dead-letters/replay", ids, 200))["items"]
     assert refused["result"] == "not_retried"
-    assert "ondot job run" in refused["detail"]
+    assert "ondot run rerun" in refused["detail"]
     before = (await api.get(f"/v1/runs/{run}"))["steps"]
     await post(api, "/v1/dead-letters/discard", ids, 200)
     assert (await api.get(f"/v1/runs/{run}"))["steps"] == before
@@ -308,3 +310,50 @@ async def test_a_letter_of_a_failure_that_was_handled_is_shown_with_its_run_and_
     for state in ("handled", "all"):
         assert [item["step"] for item in (await api.get("/v1/dead-letters", state=state))["items"]] == ["a"]
     assert (await api.get("/v1/dead-letters"))["items"] == []
+
+
+@proves("W8", "P2")
+async def test_a_rerun_by_api_is_a_new_run_with_the_results_of_the_other_steps(api: Caller) -> None:
+    worker = await api.world.worker()
+    run = await blocked_run(api, worker)
+    refused = await post(api, f"/v1/runs/{run}/rerun", {}, 409)
+    assert "/retry" in refused["detail"]
+    await post(api, f"/v1/runs/{run}/give-up", {}, 200)
+    dry = await post(api, f"/v1/runs/{run}/rerun", {"dry_run": True}, 200)
+    assert (dry["run_id"], dry["rerun_of"], dry["runs_again"]) == (str(run), str(run), ["b", "c"])
+    done = await post(api, f"/v1/runs/{run}/rerun", {"reason": "fixed"}, 201, **{"idempotency-key": "k"})
+    assert done == await post(api, f"/v1/runs/{run}/rerun", {"reason": "fixed"}, 201, **{"idempotency-key": "k"})
+    assert (done["action"], done["state"], done["rerun_of"]) == ("rerun", "PENDING", str(run))
+    waiting = await api.get(f"/v1/runs/{done['run_id']}")
+    assert (waiting["state"], waiting["rerun_of"], waiting["origin"]) == ("PENDING", str(run), "run")
+    assert [(one["name"], one["state"]) for one in waiting["steps"]] == [
+        ("a", "SUCCEEDED"),
+        ("b", "WAITING"),
+        ("c", "WAITING"),
+    ]
+    new = await begin_run(api, worker)
+    assert str(new) == done["run_id"]
+    assert await run_steps(api.world, worker, new) == [["b"], ["c"]]
+    shown = await api.get(f"/v1/runs/{new}")
+    assert (shown["state"], shown["repairs"][0]["action"]) == ("SUCCEEDED", "rerun")
+    assert (shown["steps"][0]["reason"], shown["steps"][0]["generation"]) == ("taken over", 0)
+    assert (await api.get(f"/v1/runs/{run}"))["state"] == "FAILED"
+
+
+@proves("W8", "E8")
+async def test_a_rerun_that_waits_can_be_cancelled_by_api(api: Caller) -> None:
+    worker = await api.world.worker()
+    run = await blocked_run(api, worker)
+    await post(api, f"/v1/runs/{run}/give-up", {}, 200)
+    new = (await post(api, f"/v1/runs/{run}/rerun", {}, 201))["run_id"]
+    assert (await post(api, f"/v1/runs/{new}/cancel", {}, 202))["state"] == "CANCELLED"
+    assert await worker.lease() == []
+
+
+@proves("W8")
+@pytest.mark.parametrize("action", ["retry", "rerun"])
+async def test_a_version_is_same_or_latest(api: Caller, action: str) -> None:
+    run = await blocked_run(api, await api.world.worker())
+    answer = await post(api, f"/v1/runs/{run}/{action}", {"version": "newest"}, 422)
+    assert "latest" in str(answer)
+    await post(api, f"/v1/runs/{run}/{action}", {"payload": 1}, 422)

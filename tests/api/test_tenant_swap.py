@@ -55,6 +55,7 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/executions/{id}/cancel": [None],
     "POST /v1/executions/{id}/retry": [None, {"version": "current"}],
     "POST /v1/runs/{id}/retry": [None, {"from": ["{text}"]}],
+    "POST /v1/runs/{id}/rerun": [None, {"from": ["{text}"], "version": "latest"}],
     "POST /v1/runs/{id}/give-up": [None],
     "POST /v1/runs/{id}/pause": [None],
     "POST /v1/runs/{id}/resume": [None],

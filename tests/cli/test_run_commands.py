@@ -3,8 +3,10 @@
 import asyncio
 import json
 from typing import Any
+from uuid import UUID
 
 from ondot.kms import generate_key
+from ondot.model.ids import ExecutionId
 from ondot.model.workflow.spec import Approve
 from tests.cli.running import Ran, ondot
 from tests.flow.test_maps import over, run_all
@@ -133,3 +135,27 @@ async def test_a_step_that_waits_for_a_person_is_decided_by_command(world: World
         rejected = await answer(page, "run", "reject", run, "no")
         assert rejected == {"run_id": str(run), "step": "no", "approved": False}
     assert await step_states(world, run) == {"ok": "SUCCEEDED", "go": "RELEASED", "no": "FAILED"}
+
+
+@proves("W8")
+async def test_an_ended_run_is_run_again_as_a_new_one(world: World) -> None:
+    worker = await world.worker()
+    run = await blocked(world, worker)
+    async with served(world.database) as page:
+        early = await ask(page, "run", "rerun", run)
+        assert early.code == 4
+        assert f"ondot run retry {run}" in early.err
+        await ask(page, "run", "give-up", run)
+        assert f"ondot run rerun {run}" in (await ask(page, "run", "get", run)).out
+        dry = await ask(page, "run", "rerun", run, "--dry-run", "--version", "latest")
+        assert dry.out.splitlines() == [
+            "Would run again, if its rule says so: b, c",
+            f"The run {run} stays as it is; a new run would be PENDING.",
+        ]
+        assert (await ask(page, "run", "rerun", run, "b", "--from", "a")).code == 2
+        new = (await answer(page, "run", "rerun", run, "--reason", "fixed"))["run_id"]
+        await resume(world, worker, ExecutionId(UUID(new)))
+        assert await run_steps(world, worker, ExecutionId(UUID(new))) == [["b"], ["c"]]
+        shown = await ask(page, "run", "get", new, "-w")
+        assert shown.code == 0
+        assert str(run) in shown.out

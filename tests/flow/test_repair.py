@@ -238,7 +238,7 @@ async def test_an_ended_run_proposes_a_new_one(world: World) -> None:
     worker = await world.worker()
     run = await start(world, worker, CHAIN)
     await run_steps(world, worker, run)
-    with pytest.raises(Conflict, match="ondot job run"):
+    with pytest.raises(Conflict, match="ondot run rerun"):
         await repair(world, run, "a", change="from")
 
 

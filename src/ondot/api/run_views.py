@@ -238,7 +238,7 @@ def repair_out(row: RepairRow) -> RepairOut:
 def repaired_out(done: Repaired) -> RunChange:
     return RunChange(
         run_id=done.run_id,
-        action="retry" if done.action == "from" else done.action,
+        action="rerun" if done.rerun_of else "retry" if done.action == "from" else done.action,
         dry_run=done.repair_id is None,
         state=done.state,
         runs_again=list(done.again),
@@ -246,6 +246,7 @@ def repaired_out(done: Repaired) -> RunChange:
         set_by_hand=done.set_by_hand,
         job_version=done.job_version,
         repair_id=done.repair_id,
+        rerun_of=done.rerun_of,
     )
 
 

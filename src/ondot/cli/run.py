@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
-Action = Literal["retry", "skip", "result", "give-up", "pause", "resume", "cancel"]
+Action = Literal["retry", "rerun", "skip", "result", "give-up", "pause", "resume", "cancel"]
 
 RunId = Annotated[UUID, typer.Argument(metavar="RUN_ID", help="The run's id.", show_default=False)]
 StepName = Annotated[str, typer.Argument(metavar="STEP", help="The name of the step.", show_default=False)]
@@ -27,6 +27,12 @@ From = Annotated[
     list[str] | None, typer.Option("--from", metavar="STEP", help="This step and everything below it. May be repeated.")
 ]
 Payload = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="The payload of the named steps from now on.")]
+Version = Annotated[
+    str | None,
+    typer.Option(
+        metavar="same|latest", help="The version of the workflow: the run's, which is the default, or the latest."
+    ),
+]
 app = typer.Typer(help="Runs of workflows: look at them, and repair them.", no_args_is_help=True)
 
 
@@ -96,16 +102,39 @@ def retry(
     ] = None,
     from_: From = None,
     payload: Payload = None,
+    version: Version = None,
     reason: Reason = None,
     dry_run: DryRun = False,
     wait: Wait = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Run steps of a run again, and everything that follows from them. The run keeps its id."""
+    _change(run_id, "retry", _again(steps, from_, payload, version), reason, output, dry_run=dry_run, wait=wait)
+
+
+@app.command()
+def rerun(
+    run_id: RunId,
+    steps: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[STEP]...", help="Steps that failed. Default: all that failed; if none did, all."),
+    ] = None,
+    from_: From = None,
+    payload: Payload = None,
+    version: Version = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    wait: Wait = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run an ended run again, as a new run that takes over the results of all other steps."""
+    _change(run_id, "rerun", _again(steps, from_, payload, version), reason, output, dry_run=dry_run, wait=wait)
+
+
+def _again(steps: list[str] | None, from_: list[str] | None, payload: str | None, version: str | None) -> Json:
     if steps and from_:
         raise typer.BadParameter("Name steps, or give --from; not both.", param_hint="--from")
-    fields: Json = {"steps": steps or None, "from": from_ or None, **payload_of(payload)}
-    _change(run_id, "retry", fields, reason, output, dry_run=dry_run, wait=wait)
+    return {"steps": steps or None, "from": from_ or None, "version": version, **payload_of(payload)}
 
 
 @app.command()

@@ -142,7 +142,7 @@ def advice_for(run: Json) -> Iterator[str]:
         yield f"Blocked by {failed or 'a child run'}. Run it again: ondot run retry {run['id']}"
     elif run["state"] == "FAILED":
         yield ""
-        yield f"Start a new run: ondot job run {run['job_id']}"
+        yield f"Run what failed again, as a new run: ondot run rerun {run['id']}"
 
 
 def step_card(step: Json, now: datetime) -> "Table":
@@ -194,6 +194,10 @@ def change_in_words(done: Json) -> Iterator[str]:
         yield f"{'Would cancel' if done['dry_run'] else 'Cancels'} first what runs: {_names(done['stops'])}"
     for name, state in done["set_by_hand"].items():
         yield f"{name} {'would count' if done['dry_run'] else 'counts'} as {state}."
+    if done["rerun_of"] is not None:
+        run = "a new run would be" if done["dry_run"] else f"the new run {done['run_id']} is"
+        yield f"The run {done['rerun_of']} stays as it is; {run} {done['state']}."
+        return
     yield f"The run {done['run_id']} {'would be' if done['dry_run'] else 'is'} {done['state']}."
 
 

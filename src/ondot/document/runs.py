@@ -1,7 +1,7 @@
 """Runs of workflows as people read and repair them (W3, W8): the bodies of repairs, and runs and steps as answers."""
 
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 from uuid import UUID
 
 from pydantic import BaseModel, Field
@@ -37,8 +37,24 @@ class RetryBody(Body):
         examples=[["extract"]],
     )
     payload: Any = Field(default=None, description="The payload of the named steps from now on, taken as it is.")
+    version: Literal["same", "latest"] = Field(
+        default="same",
+        description="The version of the workflow: that of the run, or the latest one, which is refused if a step above "
+        "one that runs again differs in it.",
+    )
     dry_run: bool = Field(default=False, description="Only show what would happen.")
     reason: Reason = None
+
+
+class RerunBody(RetryBody):
+    """Which steps of an ended run a new run executes again. It takes over the outcomes of all others."""
+
+    steps: Steps | None = Field(
+        default=None,
+        description="These steps, which failed, and what follows from them. Default: all that failed and whose failure "
+        "was not handled; if none did, all steps.",
+        examples=[["load"]],
+    )
 
 
 class SkipBody(Body):
@@ -66,7 +82,14 @@ class RunChangeBody(Body):
 
 
 def retry_run_request(raw: object) -> RetryBody:
-    body = RetryBody() if raw is None else read_form(RetryBody, raw, _A_RETRY)
+    return _check_names(RetryBody() if raw is None else read_form(RetryBody, raw, _A_RETRY))
+
+
+def rerun_request(raw: object) -> RetryBody:
+    return _check_names(RerunBody() if raw is None else read_form(RerunBody, raw, _A_RETRY))
+
+
+def _check_names(body: RetryBody) -> RetryBody:
     faults = []
     if body.steps is not None and body.from_ is not None:
         faults.append(Fault("/from", "`steps` and `from` exclude each other; give one of them."))
@@ -223,9 +246,10 @@ class RunDetail(RunOut):
 class RunChange(BaseModel):
     """What a repair or another change of a run did, or would do."""
 
-    run_id: UUID
+    run_id: UUID = Field(description="The run that was changed. Of a rerun: the new run, or the old one of a dry run.")
     action: str
     dry_run: bool
+    rerun_of: UUID | None = Field(default=None, description="Of a rerun: the run that it runs again.")
     state: RunState = Field(description="The state of the run afterwards.")
     runs_again: list[str] = Field(description="Steps that were reset: they run if their rule says so.")
     stops: list[str] = Field(description="Those of them that run now: they are cancelled first.")

@@ -53,6 +53,10 @@ class RunRow:
     parent_step_no: int | None
     parent_item_no: int | None
     depth: int
+    is_rerun: bool
+    """Its steps were made before it began, with the outcomes that it takes over."""
+    results_from: ExecutionId | None
+    """No execution whose result it takes over is older than this."""
     now: datetime
 
 

@@ -789,6 +789,7 @@ CREATE TABLE ondot.run (
     state text NOT NULL,
     verdict text,
     reason text,
+    results_from uuid,
     CONSTRAINT run_pkey PRIMARY KEY (id),
     CONSTRAINT run_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'BLOCKED'::text, 'ENDING'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text]))),
     CONSTRAINT run_verdict_check CHECK ((verdict = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text])))

@@ -91,11 +91,14 @@ async def reject_steps(connection: Connection, run: RunRow, rejected: Sequence[R
 
 
 async def find_results(
-    connection: Connection, run_id: ExecutionId, step_nos: Sequence[int], youngest: UUID
+    connection: Connection, run_id: ExecutionId, step_nos: Sequence[int], youngest: UUID, oldest: UUID | None = None
 ) -> list[StoredResult]:
-    """What these steps left. `youngest`: an id that no execution of the run is younger than."""
+    """What these steps left. `youngest`: an id that no execution of the run is younger than. `oldest`: one that none is
+    older than; None: the run."""
     rows = await connection.fetch(
-        with_day_bounds(_SQL["find_results"], [run_id, youngest], from_id="$3", before_id="$4"), run_id, step_nos
+        with_day_bounds(_SQL["find_results"], [oldest or run_id, youngest], from_id="$3", before_id="$4"),
+        run_id,
+        step_nos,
     )
     return [
         StoredResult(

@@ -5,11 +5,13 @@ A key that is limited to pools is refused: the steps of a run may belong to any 
 
 from collections.abc import Sequence
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
+from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import (
@@ -26,6 +28,7 @@ from ondot.api.responses import Page
 from ondot.api.routes.jobs import load_job
 from ondot.api.run_views import graph_of, repaired_out, run_detail, run_out, step_detail, step_out, waiting_run_out
 from ondot.document.runs import (
+    RerunBody,
     ResultBody,
     RetryBody,
     RunChange,
@@ -36,6 +39,7 @@ from ondot.document.runs import (
     StepDetail,
     StepOut,
     payload_text,
+    rerun_request,
     result_request,
     result_text,
     retry_run_request,
@@ -45,6 +49,7 @@ from ondot.document.runs import (
 from ondot.flow.cancel import cancel as cancel_execution
 from ondot.flow.workflows.control import cancel_run, give_up_run, pause_run, resume_run
 from ondot.flow.workflows.repair import Wanted, repair_run
+from ondot.flow.workflows.rerun import rerun
 from ondot.model.access import Right
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -306,14 +311,65 @@ async def retry_run(
 ) -> Response:
     """Run steps of a run again, under its id: those that failed, those that are named, or everything below a step."""
     wanted = retry_run_request(body)
-    how = Wanted(
-        "retry" if wanted.from_ is None else "from",
-        None if (names := wanted.steps or wanted.from_) is None else tuple(names),
-        payload=payload_text(wanted),
-        dry_run=wanted.dry_run,
-    )
+    how = _wanted(wanted)
     services.quotas.check_replay(tenant_no, how.payload)
     return await _repair(request, services, tenant_no, run_id, how, by.because(wanted.reason))
+
+
+@router.post(
+    "/runs/{id}/rerun",
+    dependencies=[needs(Right.JOBS_RUN)],
+    status_code=201,
+    response_model=RunChange,
+    responses={**QUEUE_FULL, 200: {"description": "A dry run.", "model": RunChange}},
+    openapi_extra=takes(RerunBody, required=False),
+)
+async def rerun_run(
+    request: Request,
+    services: RequestServices,
+    tenant_no: Tenant,
+    by: BySender,
+    run_id: RunPath,
+    body: OptionalJsonBody,
+    _key: Key = None,
+) -> Response:
+    """Make a new run of one that has ended: what failed runs again, and the results of all other steps are taken over.
+    It passes the limits of its job like a run asked for by hand."""
+    wanted = rerun_request(body)
+    how, idempotency = _wanted(wanted), idempotency_of(request)
+    ask = partial(
+        rerun,
+        services.database,
+        services.dispatcher,
+        tenant_no,
+        ExecutionId(run_id),
+        how,
+        by=by.because(wanted.reason),
+        render=lambda done: repaired_out(done).model_dump_json(),
+        idempotency=idempotency,
+    )
+    if how.dry_run:
+        return Response(await ask(), media_type="application/json")
+    if (tenant := services.quotas.with_quotas(tenant_no)) is not None:
+        await services.quotas.room_for_run(tenant, None if how.payload is None else how.payload.encode(), idempotency)
+
+    async def pools() -> dict[str, int]:
+        async with services.database.reading(tenant_no) as connection:
+            _, _, spec = await _load_run(services, connection, tenant_no, run_id)
+        return {} if spec is None else {spec.pool: 1}
+
+    async with services.room_now(tenant_no, pools, idempotency):
+        return Response(await ask(), status_code=201, media_type="application/json")
+
+
+def _wanted(body: RetryBody) -> Wanted:
+    return Wanted(
+        "retry" if body.from_ is None else "from",
+        None if (names := body.steps or body.from_) is None else tuple(names),
+        payload=payload_text(body),
+        dry_run=body.dry_run,
+        is_latest=body.version == "latest",
+    )
 
 
 @router.post(

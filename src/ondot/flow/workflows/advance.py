@@ -18,7 +18,7 @@ from uuid import UUID
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.children import fold_children
 from ondot.flow.workflows.depends import settle_parents
-from ondot.flow.workflows.end import end_without_spec, settle
+from ondot.flow.workflows.end import end_before_begin, end_without_spec, settle
 from ondot.flow.workflows.maps import fold_items, go_on_with_maps
 from ondot.flow.workflows.release import judge_conditions, release
 from ondot.flow.workflows.results import NeedsObjects, read_objects
@@ -33,7 +33,7 @@ from ondot.store.arrivals import find_with_arrivals
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.passes import change_run
-from ondot.store.runs import is_run, take_runs
+from ondot.store.runs import RunRow, is_run, take_runs
 from ondot.store.steps import find_steps
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import ADVANCES, ARRIVALS
@@ -143,9 +143,12 @@ async def _advance_once(
         passes: list[RunPass] = []
         for run in (entry.run for entry in found):
             if run.state in ENDED_RUNS:
-                run.superseded += len(taken[run.id])
+                run.superseded += sum(arrival.execution_id != run.id for arrival in taken[run.id])
                 run.look_at = None
                 await change_run(connection, run)
+                effects[run.id] = Effects()
+            elif (end := _find_own_end(run, taken[run.id])) is not None:
+                await end_before_begin(connection, run, end)
                 effects[run.id] = Effects()
             elif (work := await open_pass(database, connection, run, read)) is None:
                 effects[run.id] = await end_without_spec(connection, run)
@@ -158,6 +161,11 @@ async def _advance_once(
         if passes:
             await write_passes(connection, passes)
     return effects
+
+
+def _find_own_end(run: RunRow, arrivals: Sequence[Arrival]) -> str | None:
+    """How a rerun ended that no worker had begun."""
+    return next((arrival.state for arrival in arrivals if arrival.execution_id == run.id), None)
 
 
 async def _load_steps(

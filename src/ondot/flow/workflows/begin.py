@@ -5,7 +5,8 @@ steps, releases the roots, and gives back worker, pool slot and count; the run k
 on it is RUNNING with no worker, and ends of its steps move it (`advance`). If the reply is lost, or the worker dies
 before it commits, the next try finds the run as it is.
 
-A run that was BLOCKED and is retried queues for its slots, and the worker that leases it resumes it here.
+A run that was BLOCKED and is retried queues for its slots, and the worker that leases it resumes it here. A rerun has
+its steps already, some with outcomes that it takes over.
 """
 
 import asyncio
@@ -158,6 +159,8 @@ async def _begin(
     ]
     begun = await begin_runs(connection, worker_id, sorted(attempts))
     runs |= await insert_runs(connection, [entry for entry in begun if entry.id not in runs])
+    # The steps of a rerun exist.
+    fresh = {id_ for id_, run in runs.items() if is_new[id_] and not run.is_rerun}
     for id_, _, _ in attempts:
         # Not taken: the reply of an earlier try was lost, or another worker has it.
         answers[id_] = (run := runs.get(id_)) is not None and run.state is not RunState.PENDING
@@ -173,13 +176,14 @@ async def _begin(
         run.blocked_at = None
         if is_new[run.id]:
             run.started_at, run.reason = run.now, None
+        if run.id in fresh:
             run.waiting = len(work.graph.steps) - len(work.graph.finals)
             work.progress.load(StepRow(no) for no in work.graph.roots)
         run.look_at = next_look(work)
-    if new := [(work.run, len(work.graph.steps)) for work in passes if is_new[work.run.id]]:
+    if new := [(work.run, len(work.graph.steps)) for work in passes if work.run.id in fresh]:
         await insert_steps(connection, new)
     for work in passes:
-        await move(work, consider=work.graph.roots if is_new[work.run.id] else work.ordinary)
+        await move(work, consider=work.graph.roots if work.run.id in fresh else work.ordinary)
         if not is_new[work.run.id]:
             await report_to_parent(work, "RUNNING")
         _report(work.run, is_new=is_new[work.run.id])

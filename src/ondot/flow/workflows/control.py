@@ -12,15 +12,17 @@ from typing import Final
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.advance import advance_run, go_on, move
-from ondot.flow.workflows.end import cancel_executions, conclude, settle
+from ondot.flow.workflows.end import cancel_executions, conclude, end_before_begin, settle
 from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import RunPass, open_pass
 from ondot.model.errors import Conflict, NotFound
+from ondot.model.execution import CANCEL
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
 from ondot.ports.objects import Objects
 from ondot.store.audit import Action, By, record
 from ondot.store.database import Database
+from ondot.store.endings import end_queued
 from ondot.store.repairs import RepairAction, insert_repair
 from ondot.store.runs import find_live_runs, lock_run
 from ondot.telemetry.log import get_logger
@@ -146,6 +148,14 @@ async def resume_run(
 
 async def _stop(work: RunPass, why: str) -> None:
     run, progress = work.run, work.progress
+    is_fresh = run.state is RunState.PENDING and run.started_at is None
+    if is_fresh and await end_queued(work.connection, run.tenant_no, {run.id: why}, CANCEL):
+        # No worker has begun this rerun, or child: no `finally` step runs.
+        if run.is_rerun:
+            await end_before_begin(work.connection, run, "CANCELLED")
+        if run.parent_run_id is not None:
+            work.effects.runs.add(run.parent_run_id)
+        return
     if run.state is not RunState.ENDING:
         await conclude(work, RunState.CANCELLED, why, go_on)
     else:

@@ -28,8 +28,10 @@ from ondot.model.workflow.states import MOVING, RunState, StepState
 from ondot.model.workflow.verdict import Counts, find_unhandled, judge_run
 from ondot.store.connection import Connection
 from ondot.store.endings import end_queued, request_cancels
+from ondot.store.executions import get_execution
 from ondot.store.own_events import emit_event
 from ondot.store.passes import change_run
+from ondot.store.reruns import cancel_waiting_steps
 from ondot.store.runs import RunRow, end_run, handle_letters, hold_run, requeue_run
 from ondot.store.steps import find_all_steps, find_executions_of_run
 from ondot.telemetry.log import get_logger
@@ -104,6 +106,18 @@ async def end_without_spec(connection: Connection, run: RunRow) -> Effects:
     await _write_end(connection, run, RunState.FAILED, None, effects)
     await change_run(connection, run)
     return effects
+
+
+async def end_before_begin(connection: Connection, run: RunRow, state: str) -> None:
+    """A rerun has ended in the queue: it was cancelled, or could not start in time. Nothing of it has run."""
+    execution = await get_execution(connection, run.tenant_no, run.id)
+    run.reason = None if execution is None else execution.reason
+    run.state = run.verdict = RunState.FAILED if state == "FAILED" else RunState.CANCELLED
+    run.look_at = None
+    cancelled = await cancel_waiting_steps(connection, run.tenant_no, run.id, run.reason)
+    run.waiting, run.failed = 0, run.failed + min(cancelled, run.waiting)
+    await change_run(connection, run)
+    log.info("run.ended", run_id=str(run.id), job_id=str(run.job_id), state=run.state.value, reason=run.reason)
 
 
 def next_look(work: RunPass) -> datetime | None:

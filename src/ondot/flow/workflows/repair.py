@@ -6,7 +6,7 @@ ended. A RUNNING run goes on in the same transaction. A BLOCKED one queues for i
 hand, and the worker that leases it resumes it. A run that has ended is not changed.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -20,6 +20,7 @@ from ondot.flow.workflows.advance import advance_run, move
 from ondot.flow.workflows.maps import reset_maps
 from ondot.flow.workflows.results import NeedsObjects, read_objects
 from ondot.flow.workflows.run_pass import Effects, RunPass, open_pass
+from ondot.flow.workflows.versions import take_latest
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, Unavailable
 from ondot.model.execution import CANCEL
 from ondot.model.gates import encode_stages
@@ -75,6 +76,8 @@ class Wanted:
     payload: str | None = None
     result: str | None = None
     dry_run: bool = False
+    is_latest: bool = False
+    """By the latest version of the workflow, not by the run's."""
     children: tuple[ExecutionId, ...] = ()
     """Child runs that are BLOCKED: they are retried too."""
 
@@ -92,6 +95,7 @@ class Repaired:
     stopped: tuple[str, ...]
     set_by_hand: dict[str, StepState] = field(default_factory=dict)
     repair_id: UUID | None = None
+    rerun_of: ExecutionId | None = None
 
 
 Render = Callable[[Repaired], str]
@@ -160,13 +164,17 @@ async def repair_in(
 ) -> tuple[Repaired, Effects]:
     """Repair a run in the caller's transaction."""
     run = await lock_repairable(work, run_id)
+    before_version = run.job_version
     run_pass = await open_pass(work.database, work.connection, run, read)
     if run_pass is None:
         raise Conflict(f"The version of the workflow that the run {run_id} has is gone: it cannot be repaired.")
-    graph = run_pass.graph
     rows = {row.step_no: row for row in await find_all_steps(work.connection, run_id)}
-    start = _find_start(run, graph, rows, wanted)
-    plan = plan_repair(graph, rows, wanted.change, start)
+    start = _find_start(run, run_pass.graph, rows, wanted)
+    first: Collection[int] = start
+    if wanted.is_latest:
+        run_pass, first = await take_latest(work, run_pass, rows, start, dry_run=wanted.dry_run)
+    graph = run_pass.graph
+    plan = plan_repair(graph, rows, wanted.change, first)
     named = tuple(graph.names[no] for no in start)
     if wanted.dry_run:
         state = RunState.PENDING if run.state is RunState.BLOCKED else run.state
@@ -189,8 +197,9 @@ async def repair_in(
         audited,
         run_id,
         {"job_id": run.job_id, "steps": named[:AUDITED], "reset": len(plan.again)},
-        before={"steps": before},
-        after={"state": run.state.value, "steps": _states(graph, rows, plan)},
+        before={"steps": before} | ({"version": before_version} if wanted.is_latest else {}),
+        after={"state": run.state.value, "steps": _states(graph, rows, plan)}
+        | ({"version": run.job_version} if wanted.is_latest else {}),
     )
     return _describe(run, graph, wanted, named, plan, run.state, repair_id), run_pass.effects
 
@@ -219,8 +228,8 @@ async def lock_repairable(work: Work, run_id: ExecutionId) -> RunRow:
         raise Conflict(f"The run {run_id} has not started: it has no steps yet. Cancel it, or wait until it starts.")
     if run.state in ENDED_RUNS:
         raise Conflict(
-            f"The run {run_id} has ended {run.state} and stays as it is. Start a new run of its workflow:"
-            f" POST /v1/jobs/{run.job_id}/run, or `ondot job run {run.job_id}`."
+            f"The run {run_id} has ended {run.state} and stays as it is. Make a new run that takes over its results:"
+            f" POST /v1/runs/{run_id}/rerun, or `ondot run rerun {run_id}`."
         )
     if run.state is RunState.ENDING:
         raise Conflict(f"The run {run_id} is ending {run.verdict}: its `finally` steps run. Wait until it has ended.")
@@ -238,6 +247,12 @@ def _find_start(run: RunRow, graph: Graph, rows: dict[int, StepRow], wanted: Wan
             )
         _check_payload(graph, failed, wanted)
         return tuple(failed)
+    return find_named(graph, rows, wanted)
+
+
+def find_named(graph: Graph, rows: Mapping[int, StepRow], wanted: Wanted) -> tuple[int, ...]:
+    """The numbers of the steps that a person named. Raises if a repair cannot start with them."""
+    assert wanted.steps is not None
     numbers = find_numbers(graph, wanted.steps, "/from" if wanted.change == "from" else "/steps")
     refused = find_unrepairable(graph, rows, wanted.change, numbers)
     if refused:

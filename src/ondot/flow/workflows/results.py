@@ -102,7 +102,7 @@ async def read_values(work: RunPass, wanted: Mapping[str, bool]) -> dict[str, Va
     if not numbers:
         return {}
     run = work.run
-    stored = await find_results(work.connection, run.id, list(numbers), work.database.clock.new_id())
+    stored = await find_results(work.connection, run.id, list(numbers), work.database.clock.new_id(), run.results_from)
     mapped = [no for no in numbers if work.graph.steps[no].map is not None]
     maps = await find_maps(work.connection, run.tenant_no, run.id, mapped) if mapped else {}
     values: dict[str, Value] = {}

@@ -10,8 +10,8 @@ CREATE OR REPLACE FUNCTION ondot.take_runs(run_ids uuid[], most integer)
         own_payload boolean, is_paused boolean, is_counted boolean, verdict text, reason text, started_at timestamptz,
         blocked_at timestamptz, look_at timestamptz, waiting integer, active integer, succeeded integer, failed integer,
         skipped integer, blocked integer, superseded integer, parent_run_id uuid, parent_step_no integer,
-        parent_item_no integer, depth smallint, now timestamptz, step_nos integer[], item_nos integer[],
-        execution_ids uuid[], states text[], waited_s double precision[]
+        parent_item_no integer, depth smallint, is_rerun boolean, results_from uuid, now timestamptz, step_nos integer[],
+        item_nos integer[], execution_ids uuid[], states text[], waited_s double precision[]
     ) LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -36,7 +36,7 @@ BEGIN
     SELECT r.id, r.job_id, r.tenant_no, r.job_version, r.state, r.fire_at, r.class, r.own_payload, r.is_paused,
            r.is_counted, r.verdict, r.reason, r.started_at, r.blocked_at, r.look_at, r.waiting, r.active, r.succeeded,
            r.failed, r.skipped, r.blocked, r.superseded, r.parent_run_id, r.parent_step_no, r.parent_item_no, r.depth,
-           ondot.clock(), o.step_nos, o.item_nos, o.execution_ids, o.states, o.waited_s
+           r.rerun_of IS NOT NULL, r.results_from, ondot.clock(), o.step_nos, o.item_nos, o.execution_ids, o.states, o.waited_s
     FROM unnest(locked) WITH ORDINALITY AS l(id, no)
     CROSS JOIN LATERAL (SELECT * FROM ondot.run x WHERE x.id = l.id LIMIT 1) r
     LEFT JOIN of_runs o ON o.run_id = l.id

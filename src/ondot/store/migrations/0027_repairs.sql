@@ -30,3 +30,6 @@ CREATE TABLE ondot.past_step (
 
 -- The payload that a retry gave the step; NULL: as its workflow says.
 ALTER TABLE ondot.step ADD payload json;
+
+-- Of a rerun: no execution whose result it takes over is older than this. NULL: than the run.
+ALTER TABLE ondot.run ADD results_from uuid;

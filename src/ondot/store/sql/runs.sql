@@ -4,7 +4,7 @@
 -- fragment: run_columns
 id, job_id, tenant_no, job_version, state, fire_at, class, own_payload, is_paused, is_counted, verdict, reason, started_at,
 blocked_at, look_at, waiting, active, succeeded, failed, skipped, blocked, superseded, parent_run_id, parent_step_no,
-parent_item_no, depth, ondot.clock() AS now
+parent_item_no, depth, rerun_of IS NOT NULL AS is_rerun, results_from, ondot.clock() AS now
 
 -- name: take_runs :many
 -- locks: runs, SKIP LOCKED, then their arrivals
@@ -43,7 +43,9 @@ WITH wanted AS (
     SELECT * FROM unnest($2::uuid[], $3::integer[], $4::boolean[]) AS w(id, attempt_no, is_resumed)
 ), begun AS (
     UPDATE ondot.execution e
-    SET worker_id = NULL, gated = e.gated AND EXISTS (SELECT FROM ondot.gated d WHERE d.execution_id = e.id)
+    SET worker_id = NULL, gated = e.gated AND EXISTS (SELECT FROM ondot.gated d WHERE d.execution_id = e.id),
+        -- A rerun that has not begun waits for its own end.
+        awaited_by = nullif(e.awaited_by, e.id)
     FROM wanted w
     WHERE e.id = w.id AND e.attempt_no = w.attempt_no AND e.worker_id = $1::uuid AND e.state = 'RUNNING'
       AND (e.cancel_at IS NULL OR w.is_resumed)

@@ -47,7 +47,8 @@ WHERE item_no IS NULL;
 -- name: find_results :many
 -- index: step_pkey, history_pkey
 -- What steps left behind: the result that was set by hand, or that of their execution. The bounds of the ids are written
--- into the text (store.day_bounds): an execution of a run is younger than the run.
+-- into the text (store.day_bounds): an execution of a run is younger than the run, unless a rerun takes
+-- it over.
 -- $1 run_id, $2 step_nos, $3 from id, $4 before id
 SELECT s.step_no, s.state, s.execution_id, s.result::text AS own_result, h.result::text AS result
 FROM unnest($2::integer[]) AS n(step_no)
