@@ -16,9 +16,8 @@ from ondot.app import open_targets
 from ondot.model.addresses import EVERYWHERE
 from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome
-from ondot.model.job import TargetSpec
 from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
 from ondot.ports.target import CallReport, Cancel, Target
 from ondot.sdk.handler import Handler
 from ondot.settings import load_settings
@@ -200,7 +199,7 @@ async def made_by(rig: type[Rig]) -> AsyncIterator[Rig]:
     yield rig()
 
 
-RIGS: dict[str, tuple[type[TargetSpec], Callable[[], AbstractAsyncContextManager[Rig]]]] = {
+RIGS: dict[str, tuple[type[AttemptTarget], Callable[[], AbstractAsyncContextManager[Rig]]]] = {
     "http": (HttpTarget, http_rig),
     "function": (FunctionTarget, partial(made_by, FunctionRig)),
     "function in a child": (FunctionTarget, partial(made_by, ChildRig)),
@@ -218,7 +217,7 @@ async def rig(request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
 
 async def test_every_kind_that_a_worker_can_call_is_in_the_list() -> None:
     async with open_targets(load_settings(), Ondot(), 1, None) as targets:
-        assert set(targets) == set(get_args(TargetSpec)) == {kind for kind, _ in RIGS.values()}
+        assert set(targets) == set(get_args(AttemptTarget)) == {kind for kind, _ in RIGS.values()}
 
 
 @proves("E3")
