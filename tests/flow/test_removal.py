@@ -182,6 +182,25 @@ async def test_a_row_that_a_late_transaction_adds_is_found_in_the_next_round(wor
 
 
 @proves("T2")
+async def test_the_record_of_work_that_ends_in_the_middle_of_a_round_is_removed_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was added by a transaction that committed late, and its end is written behind the walk."""
+    acme = await world.add_tenant("acme")
+    await delete_tenant(world.database, "acme", home_no=DEFAULT_TENANT)
+    removal = Removal(world.database)
+    monkeypatch.setattr("ondot.flow.removal.PASS_S", 0.0)
+    await removal.one_pass()
+    monkeypatch.undo()
+    assert removal._round is not None
+    removal._round.table = len(removal._round.tables)  # it has passed all of them, and found nothing
+    await world.submit(job("late"), acme)
+    while await removal.one_pass():
+        pass
+    assert await rows_of(world, acme) == {}
+
+
+@proves("T2")
 async def test_what_is_left_of_a_deleted_tenant_goes_after_the_retention_and_its_number_never_comes_back(
     world: World,
 ) -> None:

@@ -86,6 +86,7 @@ class Removal:
             self._round = None
             return 0
         if sum([await self._end_work(tenant.tenant_no) for tenant in deleted]):
+            self._round = None  # what has ended now is in tables that the walk may have left behind
             return 1
         tenants = tuple(tenant.tenant_no for tenant in deleted)
         if self._round is None or self._round.tenants != tenants:
