@@ -10,6 +10,7 @@ from ondot.flow.cancel import cancel
 from ondot.flow.change import change
 from ondot.flow.replay import Replay
 from ondot.flow.retry import retry
+from ondot.flow.workflows.advance import Advancer
 from ondot.flow.workflows.begin import begin
 from ondot.flow.workflows.control import cancel_runs_of_job, give_up_run, pause_run, resume_run
 from ondot.model.errors import Conflict
@@ -265,6 +266,33 @@ async def test_arrivals_whose_process_died_before_it_advanced_are_found_by_house
         await world.advance(2)
         await keep_house(world)
     assert await run_state(world, run) == "SUCCEEDED"
+
+
+@proves("W1", "O6")
+async def test_a_run_that_a_fault_of_ours_stops_shows_it_and_is_tried_again_later(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fall(*_: object) -> None:
+        raise RecursionError("too deep")
+
+    worker = await world.worker()
+    run = await start(world, worker, {"a": step(), "b": step("a")})
+    await worker.complete_all(await worker.lease())
+    advancer = Advancer(world.database, world.dispatcher)
+    monkeypatch.setattr("ondot.flow.workflows.advance.settle", fall)
+    running = asyncio.create_task(advancer.run())
+    advancer.request([run])
+    await advancer.drained()
+    running.cancel()
+    assert "RecursionError: too deep" in str(await world.value("SELECT reason FROM ondot.run WHERE id = $1", run))
+    monkeypatch.undo()
+    await world.advance(2)
+    await keep_house(world)
+    assert await worker.lease() == [], "not at once again: it may fail each time"
+    await world.advance(10)
+    await keep_house(world)
+    assert [step_of(each) for each in await worker.lease()] == ["b"]
+    assert await world.value("SELECT reason FROM ondot.run WHERE id = $1", run) is None
 
 
 @proves("W1")

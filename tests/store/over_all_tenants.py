@@ -146,6 +146,7 @@ BLOCKS: Final = {
     "requeue_run": "of a run that is locked",
     "end_run": "of a run that is locked",
     "find_due_runs": "housekeeping",
+    "postpone_run": "by the id that an arrival has",
     "find_cancelled_runs": "housekeeping",
     "find_jobs_of_runs": "of executions that a worker has leased",
     "find_steps": "of a run that is locked",

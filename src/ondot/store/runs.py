@@ -197,6 +197,11 @@ async def find_due_runs(connection: Connection, limit: int) -> list[ExecutionId]
     return [row["id"] for row in await connection.fetch(_SQL["find_due_runs"].text, limit)]
 
 
+async def postpone_run(connection: Connection, id_: UUID, reason: str, after_s: float) -> None:
+    """Let housekeeping leave a run alone for a while, and show why."""
+    await connection.execute(_SQL["postpone_run"].text, id_, reason, after_s)
+
+
 async def find_cancelled_runs(connection: Connection, limit: int) -> list[tuple[ExecutionId, str | None]]:
     """Runs that were asked to end, and why."""
     rows = await connection.fetch(_SQL["find_cancelled_runs"].text, limit)

@@ -30,10 +30,10 @@ from ondot.model.workflow.progress import Arrival
 from ondot.model.workflow.states import ENDED_RUNS
 from ondot.ports.objects import Objects
 from ondot.store.arrivals import find_with_arrivals
-from ondot.store.connection import Connection
+from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
 from ondot.store.passes import change_run
-from ondot.store.runs import RunRow, is_run, take_runs
+from ondot.store.runs import RunRow, is_run, postpone_run, take_runs
 from ondot.store.steps import find_steps
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import ADVANCES, ARRIVALS
@@ -45,6 +45,9 @@ RUNS = 50
 AT_ONCE = 4
 """Transactions that one process has in flight."""
 AGAIN_S = 0.5
+AFTER_FAULT_S = 10.0
+FAULT = "ondot cannot advance it, which is a bug; it is tried again: "
+LONGEST_REASON = 500
 
 log = get_logger()
 
@@ -117,10 +120,20 @@ async def _advance_alone(database: Database, dispatcher: Dispatcher, run_id: UUI
         return await advance_run(database, dispatcher, run_id, objects)
     except Unavailable:
         raise
-    except Exception:
-        # Housekeeping tries again: the arrivals are still there.
-        log.exception("run.not_advanced", run_id=str(run_id))
+    except Exception as error:  # noqa: BLE001 - the run shows it
+        await _postpone(database, run_id, error)
         return 0
+
+
+async def _postpone(database: Database, run_id: UUID, error: Exception) -> None:
+    """Housekeeping tries again: the arrivals are still there. After a fault of ours, which may repeat, not at once."""
+    log.error("run.not_advanced", run_id=str(run_id), exc_info=error)
+    if isinstance(error, DATABASE_ERROR):
+        return
+    reason = f"{FAULT}{type(error).__name__}: {error}"[:LONGEST_REASON]
+    with suppress(Unavailable, DATABASE_ERROR):
+        async with database.connection() as connection:
+            await postpone_run(connection, run_id, reason, AFTER_FAULT_S)
 
 
 async def _is_run(database: Database, run_id: UUID) -> bool:
@@ -157,6 +170,8 @@ async def _advance_once(
                 effects[run.id] = work.effects
         await _load_steps(connection, passes, taken)
         for work in passes:
+            if work.run.reason is not None and work.run.reason.startswith(FAULT):
+                work.run.reason = None
             await move(work, taken[work.run.id])
         if passes:
             await write_passes(connection, passes)
@@ -264,9 +279,8 @@ class Advancer:
                 log.warning("run.not_advanced", runs=len(portion), error=str(error))
                 self._wanted.update(dict.fromkeys(portion))
                 await asyncio.sleep(AGAIN_S)
-            except Exception:
-                # Housekeeping tries again: the arrivals are still there.
-                log.exception("run.not_advanced", runs=len(portion), run_id=str(portion[0]))
+            except Exception as error:  # noqa: BLE001 - the run shows it
+                await _postpone(self._database, portion[0], error)
             finally:
                 self._busy.difference_update(portion)
                 self._changed.set()

@@ -146,6 +146,20 @@ WHERE run_id = $1::uuid AND tenant_no = $2::integer AND resolved_at IS NULL;
 -- $1 limit
 SELECT id FROM ondot.run WHERE look_at <= ondot.clock() ORDER BY look_at LIMIT $1::integer;
 
+-- name: postpone_run :none
+-- locks: the run, then its arrivals        index: run_pkey, arrival_pkey
+-- A fault of ours keeps a run from being advanced: housekeeping tries again later, and the run shows why it stands still.
+-- $1 id, $2 reason, $3 seconds
+WITH later AS (
+    UPDATE ondot.run
+    SET reason = $2::text,
+        look_at = CASE WHEN look_at IS NOT NULL THEN greatest(look_at, ondot.clock() + make_interval(secs => $3)) END
+    WHERE id = $1::uuid AND ended_at IS NULL
+    RETURNING id
+)
+UPDATE ondot.arrival SET at = ondot.clock() + make_interval(secs => $3::double precision)
+WHERE run_id = (SELECT id FROM later);
+
 -- name: find_cancelled_runs :many
 -- index: execution_cancel
 -- Runs that were asked to end: no worker sees the request.
