@@ -29,6 +29,7 @@ from tests.proves import proves
 NOW = datetime(2026, 11, 15, 12, 0, tzinfo=UTC)
 MB = 1024 * 1024
 JOB_BYTES, BATCH_BYTES = 2 * MB, 16 * MB
+LIMITS = {"/v1/jobs/batch": BATCH_BYTES, "/v1/workflows": BATCH_BYTES, "/v1/events": MB // 2}
 HELLO = {"name": "hello", "function": "hello"}
 
 BOMBS: dict[str, bytes] = {
@@ -188,7 +189,7 @@ async def test_every_route_with_a_body_rejects_one_that_is_too_large_or_too_full
         claimed = {"content-length": "999999999999"}
         answer = await api.http.request(method, url, content=b"{}", headers=claimed)
         assert (answer.status_code, answer.json()["type"]) == (413, "urn:ondot:problem:too-large"), (method, path)
-        limit = BATCH_BYTES if path.endswith("/batch") else JOB_BYTES
+        limit = LIMITS.get(path, JOB_BYTES)
         assert answer.json()["max_bytes"] == limit, (method, path)
 
         async def endless() -> AsyncIterator[bytes]:

@@ -44,7 +44,7 @@ NEVER_FILLED: Final = {
 BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/jobs": [{"name": "mine", "function": "f", "every": "1h", "key": "{text}"}],
     "POST /v1/jobs/batch": [{"jobs": [{"name": "mine", "function": "f", "unique": "{text}"}]}],
-    "POST /v1/workflows": [{"name": "mine", "steps": {"a": {"function": "f"}}, "every": "1h", "key": "{text}-flow"}],
+    "POST /v1/workflows": [{"name": "mine", "steps": {"a": {"function": "f"}}, "every": "1h", "key": "{text}-mine"}],
     "PUT /v1/jobs/{id}": [{"name": "stolen", "function": "f", "every": "1h"}],
     "PATCH /v1/jobs/{id}": [{"name": "stolen"}],
     "POST /v1/jobs/{id}/resume": [None, {"missed": "run"}],

@@ -13,6 +13,7 @@ def job(**changes: Any) -> dict[str, Any]:
         "name": "daily-report",
         "state": "ACTIVE",
         "key": None,
+        "depends_on": [],
         "version": 1,
         "next_fire_at": "2026-11-16T08:00:00Z",
         "schedule_in_words": "At 09:00, Monday through Friday, Europe/Berlin",

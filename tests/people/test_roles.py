@@ -11,6 +11,7 @@ from ondot.model.access import RIGHTS_OF, Right, Role
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.retry import Retry
 from ondot.ui.pages import PAGES
+from tests.flow.workflows import run_steps, start, step
 from tests.people.signing import Place, add
 from tests.proves import proves
 from tests.world import every, failed, job
@@ -86,6 +87,9 @@ async def fill(place: Place) -> dict[str, list[str]]:
     broken = str((await worker.run_one(failed("it broke"))).leased.id)
     await world.submit(job("fine"))
     fine = str((await worker.run_one()).leased.id)
+    run = await start(world, worker, {"a": step(), "b": step("a")}, retry=Retry(max_retries=0))
+    await run_steps(world, worker, run, {"a": failed("it broke")})
+    flow = await world.value("SELECT job_id FROM ondot.run WHERE id = $1", run)
     await world.submit(job("waits"))
     owner = await place.signed_in(Role.OWNER, "first@example.com")
     made = await owner.call("POST", "/v1/jobs", {"name": "paused", "function": "f", "every": "1h"})
@@ -93,14 +97,20 @@ async def fill(place: Place) -> dict[str, list[str]]:
     waits = [
         item["id"]
         for item in (await owner.call("GET", "/v1/executions?limit=50")).json()["items"]
-        if item["id"] not in {broken, fine}
+        if item["id"] not in {broken, fine, str(run)}
     ]
     await add(place.database, "disabled@example.com")
     users = (await owner.call("GET", "/v1/users")).json()["items"]
     [id_] = [user["id"] for user in users if user["email"].startswith("disabled")]
     await owner.call("PATCH", f"/v1/users/{id_}", {"state": "DISABLED"})
     assert (await owner.call("POST", "/v1/keys", {"name": "ci", "role": "editor"})).status_code == 201
+    event = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "com.acme.paid"}
+    sent = await owner.call("POST", "/v1/events", event, content_type="application/cloudevents+json")
     return {
+        "matrix": [f"/jobs/{flow}/runs"],
+        "run": [f"/runs/{run}"],
+        "step": [f"/runs/{run}/steps/0"],
+        "event": [f"/events/{sent.json()['id']}"],
         "job": [f"/jobs/{active.id}", f"/jobs/{made.json()['id']}"],
         "execution": [f"/executions/{id_}" for id_ in (broken, fine, *waits)],
         "tenant": [f"/tenants/{(await place.database.tenants.snapshot())[DEFAULT_TENANT].name}"],

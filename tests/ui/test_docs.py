@@ -136,7 +136,7 @@ async def test_the_docs_need_no_key_and_their_examples_send_one_if_auth_is_on(wo
         answer = await page.client.get("/docs")
         assert answer.status_code == 200
         assert "ondot key create" in answer.text
-        assert all(call.headers == ["authorization: Bearer $ONDOT_API_KEY"] for call in calls(answer.text))
+        assert all("authorization: Bearer $ONDOT_API_KEY" in call.headers for call in calls(answer.text))
 
 
 @proves("T1")

@@ -60,7 +60,7 @@ from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.document.run_steps import DecisionBody, LinkBody, MapPatchBody
-from ondot.document.runs import ResultBody, RetryBody, RunChangeBody, SkipBody
+from ondot.document.runs import RerunBody, ResultBody, RunChangeBody, RunRetryBody, SkipBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
 from ondot.document.workflow import WorkflowJobBody
 from ondot.model.access import Right
@@ -125,7 +125,8 @@ BODIES = (
     RetryExecutionBody,
     ReplayBody,
     DiscardBody,
-    RetryBody,
+    RunRetryBody,
+    RerunBody,
     SkipBody,
     ResultBody,
     RunChangeBody,

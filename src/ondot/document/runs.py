@@ -21,7 +21,7 @@ Steps = Annotated[list[StepName], Field(min_length=1, max_length=MAX_STEPS)]
 _A_RETRY: Final = 'for example {"steps": ["load"]} or {"from": ["extract"]}'
 
 
-class RetryBody(Body):
+class RunRetryBody(Body):
     """Which steps of a run run again."""
 
     steps: Steps | None = Field(
@@ -46,7 +46,7 @@ class RetryBody(Body):
     reason: Reason = None
 
 
-class RerunBody(RetryBody):
+class RerunBody(RunRetryBody):
     """Which steps of an ended run a new run executes again. It takes over the outcomes of all others."""
 
     steps: Steps | None = Field(
@@ -81,15 +81,15 @@ class RunChangeBody(Body):
     reason: Reason = None
 
 
-def retry_run_request(raw: object) -> RetryBody:
-    return _check_names(RetryBody() if raw is None else read_form(RetryBody, raw, _A_RETRY))
+def retry_run_request(raw: object) -> RunRetryBody:
+    return _check_names(RunRetryBody() if raw is None else read_form(RunRetryBody, raw, _A_RETRY))
 
 
-def rerun_request(raw: object) -> RetryBody:
+def rerun_request(raw: object) -> RunRetryBody:
     return _check_names(RerunBody() if raw is None else read_form(RerunBody, raw, _A_RETRY))
 
 
-def _check_names(body: RetryBody) -> RetryBody:
+def _check_names(body: RunRetryBody) -> RunRetryBody:
     faults = []
     if body.steps is not None and body.from_ is not None:
         faults.append(Fault("/from", "`steps` and `from` exclude each other; give one of them."))
@@ -112,7 +112,7 @@ def run_change_request(raw: object) -> RunChangeBody:
     return RunChangeBody() if raw is None else read_form(RunChangeBody, raw, 'for example {"reason": "not needed"}')
 
 
-def payload_text(body: RetryBody) -> str | None:
+def payload_text(body: RunRetryBody) -> str | None:
     """The payload that a body has, as JSON; None: it has none. null is a payload too."""
     return encode_payload_text(body.payload, "").decode() if "payload" in body.model_fields_set else None
 

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 Schema = Mapping[str, Any]
 
+JSON: Final = "application/json"
 EXAMPLE_ID: Final = "019a8f3e-5c00-7000-8000-000000000001"
 
 
@@ -44,6 +45,8 @@ class Examples:
         if self._with_key:
             parts.append('-H "authorization: Bearer $ONDOT_API_KEY"')
         if body:
+            if (kind := content_type(body)) != JSON:
+                parts.append(f"-H {shlex.quote(f'content-type: {kind}')}")
             written = json.dumps(self.value(body_schema(body), ""), ensure_ascii=False)
             parts.append(f"-d {shlex.quote(written)}")
         return " \\\n  ".join(parts)
@@ -93,5 +96,11 @@ def resolve(schemas: Schema, schema: Schema) -> Schema:
 
 def body_schema(message: Schema) -> Schema:
     """The JSON schema of a request's or a response's body; empty without a body."""
-    schema: Schema = message.get("content", {}).get("application/json", {}).get("schema", {})
+    schema: Schema = message.get("content", {}).get(content_type(message), {}).get("schema", {})
     return schema
+
+
+def content_type(message: Schema) -> str:
+    """JSON, or the first that the body may have."""
+    content = message.get("content", {})
+    return JSON if JSON in content or not content else next(iter(content))

@@ -71,7 +71,7 @@ class EventList(BaseModel):
 class CloudEventBody(BaseModel):
     """A CloudEvent 1.0. Further attributes are extensions: lower-case letters and digits."""
 
-    specversion: Literal["1.0"]
+    specversion: Literal["1.0"] = Field(examples=["1.0"])
     id: str = Field(max_length=MAX_ID, description="Unique for its source.", examples=["4711"])
     source: str = Field(max_length=MAX_SOURCE, examples=["/shop"])
     type: str = Field(max_length=MAX_TYPE, examples=["com.acme.order.paid"])

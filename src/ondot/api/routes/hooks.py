@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Annotated, Final, Literal
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Path, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, Field
 
@@ -37,10 +37,10 @@ MOST_BYTES: Final = MAX_EVENT_BYTES
 router = APIRouter(tags=["hooks"], dependencies=[Depends(only_known_parameters)])
 
 
-async def _id(request: Request) -> UUID:
+async def _id(id_: Annotated[str, Path(alias="id", json_schema_extra={"format": "uuid"})]) -> UUID:
     """An id in the path. The answer does not repeat other text: it may be a token."""
     try:
-        return UUID(request.path_params["id"])
+        return UUID(id_)
     except ValueError:
         raise NotFound("There is no hook with this id: ids look like 019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a.") from None
 

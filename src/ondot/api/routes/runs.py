@@ -30,11 +30,11 @@ from ondot.api.run_views import graph_of, repaired_out, run_detail, run_out, ste
 from ondot.document.runs import (
     RerunBody,
     ResultBody,
-    RetryBody,
     RunChange,
     RunChangeBody,
     RunDetail,
     RunOut,
+    RunRetryBody,
     SkipBody,
     StepDetail,
     StepOut,
@@ -298,7 +298,7 @@ def _parse_step_no(cursor: str | None) -> int:
     "/runs/{id}/retry",
     dependencies=[needs(Right.JOBS_RUN)],
     response_model=RunChange,
-    openapi_extra=takes(RetryBody, required=False),
+    openapi_extra=takes(RunRetryBody, required=False),
 )
 async def retry_run(
     request: Request,
@@ -362,7 +362,7 @@ async def rerun_run(
         return Response(await ask(), status_code=201, media_type="application/json")
 
 
-def _wanted(body: RetryBody) -> Wanted:
+def _wanted(body: RunRetryBody) -> Wanted:
     return Wanted(
         "retry" if body.from_ is None else "from",
         None if (names := body.steps or body.from_) is None else tuple(names),
