@@ -162,7 +162,7 @@ async def test_no_page_shows_a_role_a_button_that_it_would_be_refused(place: Pla
                     assert (await browser.get(address)).status_code == 200, (role, address)
         seen[role] = acts
     assert seen[Role.VIEWER] == set()
-    assert {template for template, _ in seen[Role.OPERATOR]} == {"job", "execution", "dead_letters"}
+    assert {template for template, _ in seen[Role.OPERATOR]} == {"job", "execution", "dead_letters", "run", "step"}
     assert seen[Role.ADMIN] >= CALLS.keys()
     assert ("users", "invite") not in seen[Role.EDITOR]
 
