@@ -15,6 +15,8 @@ from functools import partial
 from random import random
 from typing import Any
 
+from msgspec import structs
+
 from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Completer, Done
 from ondot.flow.handler_transaction import Transactor
@@ -368,13 +370,13 @@ def build_call(
     results: StepResults | None = None,
 ) -> Call:
     """Everything that the target may know; its lines and progress go to `notes`, without secrets."""
-    leased, step = assignment.leased, assignment.step
+    leased = assignment.leased
     say, progress = notes.speaker(leased), partial(notes.progress, leased)
     if secrets is not None:
         say, progress = partial(_say, say, secrets.scrubber), partial(_progress, progress, secrets.scrubber)
-    return Call(
+    call = Call(
         execution_id=leased.id,
-        job_id=leased.job_id if step is None else step.job_id,
+        job_id=leased.job_id,
         job_name=spec.name,
         attempt_no=leased.attempt_no,
         fire_s=leased.fire_s,
@@ -389,12 +391,22 @@ def build_call(
         losses=leased.losses,
         tenant_no=leased.tenant_no,
         pool=spec.pool,
-        run_id=None if step is None else step.run_id,
-        step=None if step is None else step.step,
-        item_no=None if step is None else step.item_no,
+    )
+    if assignment.hops is not None:
+        call = structs.replace(call, hops=assignment.hops)
+    return call if assignment.step is None else _as_step(call, assignment.step, results)
+
+
+def _as_step(call: Call, step: StepAttempt, results: StepResults | None) -> Call:
+    """Separate, so that jobs outside of workflows do not pay for it."""
+    return structs.replace(
+        call,
+        job_id=step.job_id,
+        run_id=step.run_id,
+        step=step.step,
+        item_no=step.item_no,
         results=results,
-        hops=assignment.hops,
-        result_bytes=RESULT_BYTES if step is not None and step.is_read else None,
+        result_bytes=RESULT_BYTES if step.is_read else None,
     )
 
 

@@ -25,9 +25,9 @@ def explain_job(
 ) -> Explanation:
     """The job's own reasons; the summary also states what its oldest execution waits for.
 
-    `last`: the end of the last execution of a job with no fire left. Unless it succeeded, it is the first reason: an
-    operator who asks why a one-time job did not run wants to know that it failed, not that no fire is left. `event`: of
-    a job that events start.
+    `last`: the end of the last execution of a job with no fire left. Unless it succeeded, it is the first reason: for a
+    one-time job that failed, the failure explains more than that no fire is left. `event`: what is known of the events
+    that start the job, if events do.
     """
     reasons = tuple(_reasons(facts, event))
     if last is not None and last.state != State.SUCCEEDED and facts.state is not JobState.DELETED:
