@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ondot.model.ids import ExecutionId, TenantNo
+from ondot.model.ids import TenantNo
 
 DERIVED_FOR: Final = b"ondot approval link\x01"
 MAX_LENGTH: Final = 2_000
@@ -53,10 +53,6 @@ def read_link(keys: Sequence[bytes], text: str) -> ApprovalLink | None:
         return _DECODER.decode(base64.urlsafe_b64decode(content + "=" * (-len(content) % 4)))
     except (ValueError, msgspec.MsgspecError):
         return None
-
-
-def token_of(link: ApprovalLink) -> ExecutionId:
-    return ExecutionId(link.execution_id)
 
 
 def _encode(raw: bytes) -> str:

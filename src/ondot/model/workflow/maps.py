@@ -99,11 +99,6 @@ def judge_each(
     return _by_tolerance(counts, tolerate) if before_ended == "SUCCEEDED" else "BLOCKED"
 
 
-def skipped_items(counts: MapCounts, before: MapCounts) -> int:
-    """Items of a step with `each` that do not run, because they did not succeed in the step before."""
-    return counts.total - before.succeeded
-
-
 def describe_failures(step: str, counts: MapCounts, tolerate: Tolerate | None) -> str:
     """Why a mapped step failed, for people."""
     allowed = tolerated(counts.total, tolerate)
