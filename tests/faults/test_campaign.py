@@ -110,7 +110,9 @@ KNOWN = {
     "recovers_by_age": by("false_loss", "not_ended", **SLOW_CALLS),
     "ignores_quotas": by("quota", kinds=("tenant.quota", "tenant.flood"), **TENANTS),
     "leases_for_suspended": by("leased_suspended", kinds=("tenant.suspended",), **TENANTS),
-    "goes_on_for_deleted": by("completed_deleted", "called_deleted", kinds=("tenant.deleted",), **TENANTS),
+    "goes_on_for_deleted": by(
+        "completed_deleted", "called_deleted", "not_removed", kinds=("tenant.deleted",), **TENANTS
+    ),
     "keeps_rows_of_deleted": by("not_removed", kinds=("tenant.deleted",), **TENANTS),
     "trusts_keys_for_ever": by("revoked_key", kinds=("tenant.key",), **TENANTS),
     "first_come_first_served": by("starved", kinds=("tenant.flood",), **TENANTS),

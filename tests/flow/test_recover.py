@@ -97,6 +97,18 @@ async def test_work_of_a_lost_worker_goes_back_to_be_served_first_and_costs_a_lo
     assert {entry.leased.attempt_no for entry in again} == {2}
 
 
+@proves("E6", "E16")
+async def test_a_worker_that_is_lost_with_what_it_took_after_a_start_deadline_made_no_call(world: World) -> None:
+    late = await world.submit(job(start_deadline_s=1))
+    await world.advance(2)
+    in_time = await world.submit(job(start_deadline_s=1))
+    worker = await world.worker()
+    await worker.lease()
+    await lose(world, worker)
+    assert await world.recover() == 1
+    assert (await world.states(late.id), await world.states(in_time.id)) == ([State.SKIPPED], [State.RETRYING])
+
+
 @proves("E6", "P7")
 async def test_recovery_leaves_executions_alone_that_have_ended_or_wait_again(world: World) -> None:
     await world.submit_all([job() for _ in range(3)])

@@ -43,6 +43,8 @@ class LostExecution:
     stalled_by: ExecutionId | None = None
     """The execution whose function blocked the loop; `blocked_by` is that function."""
     blocked_by: str | None = None
+    expired_at: datetime | None = None
+    """Its start deadline, if this attempt was the first and began only after it: then the worker made no call."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ LIMIT $2::integer;
 -- Executions that are RUNNING with exactly the worker and attempt of these leases, and what blocked that worker's loop.
 -- $1 lease_ids
 SELECT e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.attempt_no, e.losses, e.origin, l.id AS lease_id, l.worker_id,
-       w.stalled_in, w.stalled_by, CASE WHEN w.stalled_by IS NOT NULL THEN w.blocked_by END AS blocked_by
+       w.stalled_in, w.stalled_by, CASE WHEN w.stalled_by IS NOT NULL THEN w.blocked_by END AS blocked_by,
+       CASE WHEN e.started_at > e.start_by AND e.failures = 0 AND e.losses = 0 THEN e.start_by END AS expired_at
 FROM ondot.lease l
 LEFT JOIN ondot.worker w ON w.id = l.worker_id
 CROSS JOIN LATERAL unnest(l.execution_ids, l.attempt_nos) AS m(id, attempt_no)
