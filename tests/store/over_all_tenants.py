@@ -6,6 +6,7 @@ neither filters nor is listed (P12, T1).
 from typing import Final
 
 TABLES: Final = {
+    "alert_state": "one row",
     "day_table": "the partitions of tables",
     "found": "counts of the self-check",
     "function": "the text in force of SQL functions",
@@ -42,6 +43,7 @@ BLOCKS: Final = {
     "lock_owners": "the owners of the installation, who belong to the first tenant",
     "has_users": "whether the installation has any",
     "forget_sessions": "housekeeping",
+    "forget_conditions": "housekeeping",
     "forget_event_keys": "housekeeping",
     "forget_windows": "housekeeping",
     "forget_event_waits": "housekeeping",

@@ -1,5 +1,32 @@
 -- Written by docs/schema.py from the migrations and functions; `make check` fails when they differ.
 
+CREATE TABLE ondot.alert (
+    id uuid NOT NULL,
+    created_at timestamp with time zone NOT NULL,
+    updated_at timestamp with time zone NOT NULL,
+    muted_until timestamp with time zone,
+    for_s double precision NOT NULL,
+    repeat_s double precision,
+    tenant_no integer NOT NULL,
+    version integer NOT NULL DEFAULT 1,
+    name text NOT NULL,
+    "when" jsonb NOT NULL,
+    scope jsonb NOT NULL,
+    notify text[] NOT NULL,
+    created_by text NOT NULL,
+    CONSTRAINT alert_pkey PRIMARY KEY (id),
+    CONSTRAINT alert_tenant_no_name_key UNIQUE (tenant_no, name)
+);
+
+CREATE TABLE ondot.alert_state (
+    one_row boolean NOT NULL DEFAULT true,
+    tenant_no integer NOT NULL DEFAULT 0,
+    generation bigint NOT NULL DEFAULT 0,
+    evaluator uuid,
+    CONSTRAINT alert_state_one_row_check CHECK (one_row),
+    CONSTRAINT alert_state_pkey PRIMARY KEY (one_row)
+) WITH (fillfactor=50);
+
 CREATE TABLE ondot.arrival (
     run_id uuid NOT NULL,
     execution_id uuid NOT NULL,
@@ -125,6 +152,26 @@ CREATE TABLE ondot.cancel_key (
 );
 CREATE INDEX cancel_key_execution ON ondot.cancel_key USING btree (execution_id);
 
+CREATE TABLE ondot.cause (
+    id uuid NOT NULL,
+    alert_id uuid NOT NULL,
+    incident_id uuid,
+    job_id uuid,
+    since timestamp with time zone NOT NULL,
+    ended_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    kind text NOT NULL,
+    key text NOT NULL,
+    reason text NOT NULL,
+    subject text NOT NULL,
+    message text NOT NULL,
+    details jsonb NOT NULL DEFAULT '{}'::jsonb,
+    CONSTRAINT cause_pkey PRIMARY KEY (id)
+) WITH (fillfactor=70);
+CREATE INDEX cause_incident ON ondot.cause USING btree (incident_id, id) WHERE (incident_id IS NOT NULL);
+CREATE INDEX cause_job ON ondot.cause USING btree (job_id) WHERE ((ended_at IS NULL) AND (incident_id IS NOT NULL) AND (job_id IS NOT NULL));
+CREATE UNIQUE INDEX cause_live ON ondot.cause USING btree (alert_id, key) WHERE (ended_at IS NULL);
+
 CREATE TABLE ondot.checkpoint (
     execution_id uuid NOT NULL,
     tenant_no integer NOT NULL,
@@ -149,6 +196,20 @@ CREATE TABLE ondot.claim (
 );
 CREATE INDEX claim_age ON ondot.claim USING btree (until_at);
 CREATE INDEX claim_look ON ondot.claim USING btree (look_at);
+
+CREATE TABLE ondot.condition (
+    kind text NOT NULL,
+    tenant_no integer NOT NULL,
+    subject text NOT NULL,
+    job_id uuid,
+    since timestamp with time zone NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    until_at timestamp with time zone,
+    message text NOT NULL,
+    details jsonb NOT NULL DEFAULT '{}'::jsonb,
+    CONSTRAINT condition_pkey PRIMARY KEY (kind, tenant_no, subject)
+) WITH (fillfactor=70);
+CREATE INDEX condition_until ON ondot.condition USING btree (until_at) WHERE (until_at IS NOT NULL);
 
 CREATE TABLE ondot.data_key (
     tenant_no integer NOT NULL,
@@ -189,6 +250,7 @@ CREATE TABLE ondot.dead_letter (
     CONSTRAINT dead_letter_resolution_check CHECK ((resolution = ANY (ARRAY['replayed'::text, 'discarded'::text, 'handled'::text])))
 );
 CREATE INDEX dead_letter_alike ON ondot.dead_letter USING btree (tenant_no, ((error ->> 'fingerprint'::text)), failed_at) WHERE (resolved_at IS NULL);
+CREATE INDEX dead_letter_handled ON ondot.dead_letter USING btree (tenant_no, failed_at) WHERE (resolved_at IS NOT NULL);
 CREATE INDEX dead_letter_job ON ondot.dead_letter USING btree (job_id, failed_at) WHERE (resolved_at IS NULL);
 CREATE INDEX dead_letter_open ON ondot.dead_letter USING btree (tenant_no, failed_at, execution_id) WHERE (resolved_at IS NULL);
 CREATE INDEX dead_letter_resolved ON ondot.dead_letter USING btree (tenant_no, resolved_at) WHERE (resolved_at IS NOT NULL);
@@ -419,6 +481,34 @@ CREATE TABLE ondot.idempotency (
     CONSTRAINT idempotency_pkey PRIMARY KEY (tenant_no, key)
 );
 CREATE INDEX idempotency_age ON ondot.idempotency USING btree (created_at);
+
+CREATE TABLE ondot.incident (
+    id uuid NOT NULL,
+    alert_id uuid NOT NULL,
+    job_id uuid,
+    since timestamp with time zone NOT NULL,
+    opened_at timestamp with time zone NOT NULL,
+    clear_at timestamp with time zone,
+    remind_at timestamp with time zone,
+    resolved_at timestamp with time zone,
+    acknowledged_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    reopened integer NOT NULL DEFAULT 0,
+    causes integer NOT NULL DEFAULT 0,
+    messages integer NOT NULL DEFAULT 0,
+    kind text NOT NULL,
+    reason text NOT NULL,
+    alert text NOT NULL,
+    title text NOT NULL,
+    notified text[] NOT NULL DEFAULT '{}'::text[],
+    acknowledged_by text,
+    resolved_by text,
+    note text,
+    CONSTRAINT incident_pkey PRIMARY KEY (id)
+) WITH (fillfactor=70);
+CREATE INDEX incident_latest ON ondot.incident USING btree (tenant_no, id);
+CREATE INDEX incident_open ON ondot.incident USING btree (tenant_no, id) WHERE (resolved_at IS NULL);
+CREATE INDEX incident_resolved ON ondot.incident USING btree (resolved_at) WHERE (resolved_at IS NOT NULL);
 
 CREATE TABLE ondot.installation (
     tenant_no integer NOT NULL DEFAULT 0,
@@ -794,6 +884,7 @@ CREATE TABLE ondot.run (
     CONSTRAINT run_state_check CHECK ((state = ANY (ARRAY['PENDING'::text, 'RUNNING'::text, 'BLOCKED'::text, 'ENDING'::text, 'SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text]))),
     CONSTRAINT run_verdict_check CHECK ((verdict = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text])))
 ) WITH (fillfactor=50);
+CREATE INDEX run_blocked ON ondot.run USING btree (tenant_no, blocked_at) WHERE ((blocked_at IS NOT NULL) AND (ended_at IS NULL));
 CREATE INDEX run_ended ON ondot.run USING btree (ended_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX run_job ON ondot.run USING btree (job_id, id);
 CREATE INDEX run_live ON ondot.run USING btree (id) WHERE (ended_at IS NULL);
