@@ -10,6 +10,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -20,6 +21,7 @@ from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo, TenantNo
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.ports.transport import Transport
+from ondot.roles.metrics import follow_connections, open_metrics
 from ondot.roles.process import recycle, run_role
 from ondot.roles.pulse import OnHung
 from ondot.settings import Settings, default_home
@@ -28,6 +30,7 @@ from ondot.store.clock import Moment
 from ondot.store.database import Database, check_server, open_database
 from ondot.store.migrate import check_schema
 from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import STALLED
 from ondot.transports.local import LocalTransport
 from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
@@ -55,21 +58,24 @@ log = get_logger()
 # Roles ---------------------------------------------------------------------------------------------------------------
 
 
-def run_api(settings: Settings) -> None:
-    """Serve the API and the page until SIGTERM or Ctrl-C."""
+def run_api(settings: Settings, metrics_pages: Sequence[int] = ()) -> None:
+    """Serve the API and the page until SIGTERM or Ctrl-C. `metrics_pages`: see `roles.metrics`, here and below."""
     from ondot.roles.listen import listen
 
     hide_master_keys()
     listener = listen(settings.host, settings.port)
-    run_role("api", settings, lambda stop, on_hung: _api(settings, listener, stop, on_hung))
+    run_role("api", settings, lambda stop, on_hung: _api(settings, listener, metrics_pages, stop, on_hung))
 
 
-async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event, on_hung: OnHung) -> None:
+async def _api(
+    settings: Settings, listener: socket.socket, metrics_pages: Sequence[int], stop: asyncio.Event, on_hung: OnHung
+) -> None:
     from ondot.api.auth import Auth
     from ondot.api.dependencies import Services
     from ondot.api.known_keys import USES_EVERY_S
     from ondot.api.serve import serve
     from ondot.api.server import build_api
+    from ondot.api.shared_metrics import read_from_thread
     from ondot.document.requests import preview_request
     from ondot.kms import open_kms
     from ondot.objects import open_objects
@@ -79,6 +85,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
     from ondot.store.row_security import check_row_security
     from ondot.ui.pages import build_pages
 
+    metrics = open_metrics(settings, "api", metrics_pages)
     async with opened(settings, stop, brief=True) as database:
         if database is None:
             return
@@ -89,8 +96,15 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
         async with open_transport(database) as transport, asyncio.TaskGroup() as group:
             dispatcher = Dispatcher(transport)
             services = Services(
-                database, dispatcher, auth, open_objects(settings), open_kms(settings.secret_key), stopping=stop
+                database,
+                dispatcher,
+                auth,
+                open_objects(settings),
+                open_kms(settings.secret_key),
+                stopping=stop,
+                process_metrics=metrics,
             )
+            metrics.shared = partial(read_from_thread, database, asyncio.get_running_loop())
             app = build_api(services)
             feed = build_pages(app, database, auth, preview_request)
             shown = ShownListener(database, listener)
@@ -105,6 +119,7 @@ async def _api(settings: Settings, listener: socket.socket, stop: asyncio.Event,
             ]
             log.info("api.started", address="{}:{}".format(*listener.getsockname()[:2]), auth=settings.auth)
             pulse = Pulse(API_STALLS_S, on_hung=on_hung, hung_after_s=API_HUNG_S)
+            STALLED.follow(lambda: pulse.stalled_s)
             pulse.start()
             try:
                 await serve(app, listener, stop, settings.trusted_proxies)
@@ -142,7 +157,7 @@ async def _close_when(stop: asyncio.Event, close: Callable[[], object]) -> None:
     close()
 
 
-def run_scheduler(settings: Settings) -> None:
+def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None:
     """Plan fires and do the housekeeping until SIGTERM or Ctrl-C."""
     from ondot.objects import open_objects
     from ondot.roles.scheduler import Scheduler
@@ -150,6 +165,7 @@ def run_scheduler(settings: Settings) -> None:
     hide_master_keys()
 
     async def role(stop: asyncio.Event, on_hung: OnHung) -> None:
+        open_metrics(settings, "scheduler", metrics_pages)
         async with opened(settings, stop, hurried=True) as database:
             if database is not None:
                 async with open_transport(database) as transport:
@@ -165,6 +181,7 @@ def run_worker(
     pools: Sequence[str],
     slots: int | None,
     tenants: Sequence[str] = (),
+    metrics_pages: Sequence[int] = (),
 ) -> None:
     """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered.
 
@@ -187,6 +204,7 @@ def run_worker(
 
     async def role(stop: asyncio.Event, on_hung: OnHung) -> None:
         is_unfit = False
+        open_metrics(settings, "worker", metrics_pages)
         # After the logs were configured: they must not become output of attempts.
         capture_prints()
         async with opened(settings, stop, by_key=True, hurried=True) as database:
@@ -293,6 +311,7 @@ async def open_targets(
 async def opened(settings: Settings, stop: asyncio.Event, **how: bool) -> AsyncIterator[Database | None]:
     """The database, once it answers and its schema fits; None if `stop` was set before that."""
     database = await open_database(settings, **how)
+    follow_connections(database)
 
     async def check() -> None:
         await check_server(database)

@@ -154,6 +154,10 @@ class Settings(BaseSettings):
         gt=0,
         description="/readyz answers 503 when a due fire has waited longer than this; 5 s if it is not even planned",
     )
+    metrics_port: int | None = Field(
+        None, ge=0, le=65535, description="the port on which this process serves its /metrics; 0: any free one"
+    )
+    metrics_host: str = Field("127.0.0.1", description="the address on which it serves them")
     metrics_tenants: str | None = Field(
         None,
         description="tenants with series of their own in /metrics: names separated by commas, or * for the first 100",

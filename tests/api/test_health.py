@@ -83,7 +83,9 @@ async def test_metrics_have_a_bounded_number_of_series_for_any_pools_and_methods
     await api.http.request("BREW", "/v1/jobs")
     await api.world.advance(1)
     text = (await api.http.get("/metrics")).text
-    depth = {line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line.startswith("ondot_queue_d")}
+    depth = {
+        line.split()[0]: float(line.split()[1]) for line in text.splitlines() if line.startswith("ondot_queue_depth{")
+    }
     assert len(depth) == 101
     assert sum(depth.values()) == 301
     assert depth['ondot_queue_depth{class="normal",pool="(other)"}'] == 201

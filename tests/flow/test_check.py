@@ -26,12 +26,12 @@ async def test_an_execution_of_a_gone_worker_without_a_lease_is_given_back_as_a_
     await world.value("DELETE FROM ondot.lease")
     await lose(world, worker)
     assert await world.recover() == 0
-    before = FOUND.labels("running_of_gone_worker")._value.get()
+    before = FOUND.labels("running_of_gone_worker").value
     checker = Checker(world)
     [found] = await checker.look_twice()
     assert (found.kind, found.count, found.last_at) == ("running_of_gone_worker", 2, world.now)
     assert set(found.example["ids"]) == {str(entry.leased.id) for entry in assignments}
-    assert FOUND.labels("running_of_gone_worker")._value.get() == before + 2
+    assert FOUND.labels("running_of_gone_worker").value == before + 2
     assert_logged(checker, Kind.RUNNING_OF_GONE_WORKER, assignments[0].leased.id, count=2)
     assert await world.recover() == 1
     assert {(row.state, row.losses) for row in await world.executions()} == {(State.RETRYING, 1), (State.FAILED, 1)}

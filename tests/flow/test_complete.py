@@ -151,7 +151,7 @@ async def test_completion_of_a_stale_worker_is_refused_and_counted(world: World)
     await stale.complete(assignment, failed())
     await world.advance(3600)
     [again] = await fresh.lease()
-    before = STALE._value.get(), REPEATED._value.get()
+    before = STALE.value, REPEATED.value
     late = done(assignment)
     for wrong in (
         replace(late, completion=replace(late.completion, attempt_no=2)),
@@ -159,7 +159,7 @@ async def test_completion_of_a_stale_worker_is_refused_and_counted(world: World)
     ):
         assert await stale.completer.write([wrong]) == []
     assert await fresh.completer.write([late]) == []
-    assert (STALE._value.get(), REPEATED._value.get()) == (before[0] + 3, before[1])
+    assert (STALE.value, REPEATED.value) == (before[0] + 3, before[1])
     assert await world.states() == [State.RUNNING]
     await fresh.complete(again)
     assert await world.states() == [State.SUCCEEDED]
@@ -175,9 +175,9 @@ async def test_an_outcome_that_is_written_twice_counts_once_and_is_not_taken_for
     [assignment] = await worker.lease()
     assert len(await worker.complete(assignment, report)) == 1
     states = await world.states()
-    before = STALE._value.get(), REPEATED._value.get()
+    before = STALE.value, REPEATED.value
     assert await worker.complete(assignment, report) == []
-    assert (STALE._value.get(), REPEATED._value.get()) == (before[0], before[1] + 1)
+    assert (STALE.value, REPEATED.value) == (before[0], before[1] + 1)
     assert await world.states() == states
 
 

@@ -110,14 +110,14 @@ async def test_the_effect_and_the_completion_are_committed_as_one(shop: Shop) ->
         assert await shop.effects() == 1
         assert await shop.world.states() == [State.SUCCEEDED]
 
-    before = STALE._value.get(), REPEATED._value.get()
+    before = STALE.value, REPEATED.value
     with capture_logs() as lines:
         assignment, completion = await shop.run_one("pay")
     assert completion.state is State.SUCCEEDED
     execution = await shop.world.execution(assignment.leased.id)
     assert (execution.state, execution.result, execution.attempt_no) == (State.SUCCEEDED, {"paid": 7}, 1)
     assert execution.worker_id == shop.worker.id
-    assert (STALE._value.get(), REPEATED._value.get()) == before
+    assert (STALE.value, REPEATED.value) == before
     assert [line for line in lines if line["event"].startswith("handler.")] == []
     # The next statement of the worker removes the lease.
     assert shop.worker.completer.leases == ()
@@ -155,12 +155,12 @@ async def test_a_stale_attempt_has_no_effect_and_is_counted_once(shop: Shop) -> 
             seen.append(str(error))
             raise
 
-    before = STALE._value.get()
+    before = STALE.value
     assignment, _ = await shop.run_one("pay")
     assert len(seen) == 1
     assert str(assignment.leased.id) in seen[0]
     assert (await shop.effects(), await shop.state(assignment)) == (0, State.RETRYING)
-    assert STALE._value.get() == before + 1
+    assert STALE.value == before + 1
 
 
 @proves("E11", "P6")
@@ -241,9 +241,9 @@ async def test_a_second_completion_by_the_worker_changes_nothing(shop: Shop) -> 
     async with shop.opened(assignment) as connection:
         await connection.execute(EFFECT)
     assert shop.transactor.was_committed(assignment.leased.id, 1)
-    before = REPEATED._value.get()
+    before = REPEATED.value
     assert await shop.worker.complete(assignment) == []
-    assert REPEATED._value.get() == before + 1
+    assert REPEATED.value == before + 1
     assert await shop.state(assignment) is State.SUCCEEDED
 
 

@@ -164,9 +164,9 @@ async def test_the_late_completion_of_a_lost_worker_is_refused_and_counted_as_st
     await lose(world, worker)
     await world.recover()
     states = await world.states()
-    before = STALE._value.get()
+    before = STALE.value
     assert await worker.complete(assignment) == []
-    assert STALE._value.get() == before + 1
+    assert STALE.value == before + 1
     assert await world.states() == states
 
 

@@ -55,7 +55,7 @@ async def lines(shop: Shop) -> list[str]:
 
 
 async def nothing_is_left(shop: Shop, *, repeated: float, stale: float) -> None:
-    assert (REPEATED._value.get(), STALE._value.get()) == (repeated + 1, stale)
+    assert (REPEATED.value, STALE.value) == (repeated + 1, stale)
     assert shop.worker.completer.leases == ()
     assert await shop.world.count("lease") == 0
     assert await shop.world.count("dead_letter") == 0
@@ -93,7 +93,7 @@ def paying(then: str) -> bytes:
 async def test_an_attempt_that_a_child_committed_has_succeeded_even_if_its_worker_reports_otherwise(
     shop: Shop, then: str, reported: Outcome
 ) -> None:
-    before = {"repeated": REPEATED._value.get(), "stale": STALE._value.get()}
+    before = {"repeated": REPEATED.value, "stale": STALE.value}
     assignment, completion = await shop.run_one("pays", payload=paying(then), pause_after_failures=1)
     assert completion.outcome is reported
     execution = await shop.world.execution(assignment.leased.id)

@@ -21,7 +21,7 @@ LONG_S = 30.0
 
 
 def dropped() -> float:
-    return LOG_DROPPED._value.get()  # type: ignore[no-any-return]
+    return LOG_DROPPED.value
 
 
 @contextmanager

@@ -31,6 +31,8 @@ from ondot.ports.kms import Kms
 from ondot.ports.objects import Objects
 from ondot.store.audit import By
 from ondot.store.database import Database
+from ondot.telemetry.metrics import REGISTRY
+from ondot.telemetry.sum import ProcessMetrics
 
 Chunk = TypeVar("Chunk", str, bytes)
 
@@ -46,6 +48,7 @@ class Services:
     """None: secrets cannot be stored."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when the process is about to end: requests that wait for something return then."""
+    process_metrics: ProcessMetrics = field(default_factory=lambda: ProcessMetrics(REGISTRY))
     vault: Vault = field(init=False)
     signing: Signing = field(init=False)
     hooks: Hooks = field(init=False)

@@ -290,4 +290,4 @@ class RequestMetrics:
         finally:
             route = getattr(scope.get("route"), "path", "none")
             method = scope["method"] if scope["method"] in METHODS else "other"
-            REQUESTS.labels(method, route, status).observe(time.perf_counter() - started_s)
+            REQUESTS.labels(method, route, str(status)).observe(time.perf_counter() - started_s)

@@ -19,6 +19,7 @@ CurrentVersion = Annotated[
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="The maximum number to show.")]
 Fires = Annotated[int, typer.Option("-n", min=1, max=1000, help="The number of fires to show.")]
 SupervisedBy = Annotated[int | None, typer.Option("--supervised-by", hidden=True)]
+MetricsPages = Annotated[str | None, typer.Option("--metrics-pages", hidden=True)]
 ShowLifeTo = Annotated[int | None, typer.Option("--show-life-to", hidden=True)]
 JobId = Annotated[UUID, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
 ExecutionId = Annotated[UUID, typer.Argument(metavar="EXECUTION_ID", help="The execution's id.", show_default=False)]

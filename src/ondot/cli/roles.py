@@ -1,7 +1,8 @@
 """`ondot api`, `ondot scheduler`, `ondot worker`: one role of a server in this process, until SIGTERM or Ctrl-C.
 
-A supervisor (`ondot up`, `ondot worker --processes`) passes two options to its children: `--supervised-by`, the process
-that a child must not outlive, and `--show-life-to`, a file descriptor on which a child shows that it runs.
+A supervisor (`ondot up`, `ondot worker --processes`) passes options to its children: `--supervised-by`, the process
+that a child must not outlive; `--show-life-to`, a file descriptor on which a child shows that it runs; and
+`--metrics-pages`, descriptors of memory: the first to count in, the others to add up (`telemetry.page`).
 """
 
 import os
@@ -12,7 +13,7 @@ from typing import Annotated
 import typer
 
 from ondot.cli.calling import database_settings
-from ondot.cli.options import ShowLifeTo, SupervisedBy
+from ondot.cli.options import MetricsPages, ShowLifeTo, SupervisedBy
 from ondot.cli.output import show_progress
 
 Pool = Annotated[list[str] | None, typer.Option("--pool", metavar="POOL", help="Serve this pool. May be repeated.")]
@@ -34,6 +35,7 @@ def api(
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="The port to listen on.")] = None,
     supervised_by: SupervisedBy = None,
     show_life_to: ShowLifeTo = None,
+    metrics_pages: MetricsPages = None,
 ) -> None:
     """Serve the API and the web pages."""
     _bind_life(supervised_by, show_life_to)
@@ -41,17 +43,19 @@ def api(
 
     settings = database_settings(host=host, port=port)
     _show_start(f"the API at {settings.host}, port {settings.port}", supervised_by)
-    application.run_api(settings)
+    application.run_api(settings, _descriptors(metrics_pages))
 
 
-def scheduler(supervised_by: SupervisedBy = None, show_life_to: ShowLifeTo = None) -> None:
+def scheduler(
+    supervised_by: SupervisedBy = None, show_life_to: ShowLifeTo = None, metrics_pages: MetricsPages = None
+) -> None:
     """Plan the fires of jobs, and recover lost work."""
     _bind_life(supervised_by, show_life_to)
     from ondot import app as application
 
     settings = database_settings()
     _show_start("a scheduler", supervised_by)
-    application.run_scheduler(settings)
+    application.run_scheduler(settings, _descriptors(metrics_pages))
 
 
 def worker(
@@ -68,6 +72,7 @@ def worker(
     allow_shell: AllowShell = False,
     supervised_by: SupervisedBy = None,
     show_life_to: ShowLifeTo = None,
+    metrics_pages: MetricsPages = None,
 ) -> None:
     """Run attempts: HTTP calls, functions of an app, and shell commands if allowed."""
     _bind_life(supervised_by, show_life_to)
@@ -77,7 +82,14 @@ def worker(
     pools = list(dict.fromkeys(pool or ["default"]))
     _show_start(f"a worker of {', '.join(pools)}" + (f" with {app_reference}" if app_reference else ""), supervised_by)
     if processes == 1:
-        application.run_worker(settings, app_reference=app_reference, pools=pools, slots=slots, tenants=tenant or ())
+        application.run_worker(
+            settings,
+            app_reference=app_reference,
+            pools=pools,
+            slots=slots,
+            tenants=tenant or (),
+            metrics_pages=_descriptors(metrics_pages),
+        )
         return
     # An error that every child would meet is reported once, before any is started.
     _ = settings.needs_database_url
@@ -85,6 +97,7 @@ def worker(
         from ondot.sdk.load import load_app
 
         load_app(app_reference)
+    from ondot.roles.metrics import make_pages, serve_sum
     from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, hung_after, role_argv
     from ondot.telemetry.log import configure_logs
     from ondot.telemetry.outlet import unblock_output
@@ -93,8 +106,11 @@ def worker(
     configure_logs(settings.log_format, settings.log_level, role="supervisor")
     words = worker_words(app_reference, pools, slots, allow_shell=allow_shell, tenants=tenant or ())
     argv = role_argv("worker", *words)
+    names = [f"worker-{number}" for number in range(1, processes + 1)]
+    pages = {} if settings.metrics_port is None else make_pages(names)
+    server = serve_sum(settings, list(pages.values())) if pages else None
     supervisor = Supervisor(
-        children=[Child(f"worker-{number}", "worker", argv) for number in range(1, processes + 1)],
+        children=[Child(name, "worker", argv, pages=[pages[name]] if pages else []) for name in names],
         environment={**os.environ, "ONDOT_DATABASE_URL": settings.needs_database_url},
         stop_timeout_s=settings.grace_s + STOP_MARGIN_S,
         signals=StopSignals(),
@@ -102,7 +118,10 @@ def worker(
         hung_after_s=hung_after(settings.heartbeat_s),
     )
     supervisor.start()
-    raise typer.Exit(supervisor.run())
+    exit_code = supervisor.run()
+    if server is not None:
+        server.stop()
+    raise typer.Exit(exit_code)
 
 
 def worker_words(
@@ -138,6 +157,10 @@ def _bind_life(supervised_by: int | None, show_life_to: int | None) -> None:
         from ondot.roles.signs import show_life
 
         show_life(show_life_to)
+
+
+def _descriptors(pages: str | None) -> list[int]:
+    return [int(number) for number in (pages or "").split(",") if number]
 
 
 def _show_start(what: str, supervised_by: int | None) -> None:

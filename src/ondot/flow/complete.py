@@ -8,6 +8,7 @@ fit into the deadline is written again in smaller ones.
 """
 
 import asyncio
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
@@ -18,16 +19,18 @@ from msgspec.structs import replace
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.followed import Followed
+from ondot.flow.lease import Assignment
+from ondot.flow.measure import MEASURES
 from ondot.model.completion import Completion, fail_unstorable
 from ondot.model.errors import Unavailable
-from ondot.model.execution import Outcome, State
+from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import DATABASE_ERROR, Connection, is_about_content
 from ondot.store.database import Database
 from ondot.store.outcomes import Unchanged, Written, complete_executions, find_outcomes, succeed_executions
 from ondot.telemetry.log import get_logger
-from ondot.telemetry.metrics import COMPLETED, REPEATED, STALE
+from ondot.telemetry.metrics import REPEATED, STALE
 
 GATHER_S = 0.003
 GATHERS, MANY = 5, 40
@@ -48,8 +51,12 @@ log = get_logger()
 
 
 class Done(Struct, frozen=True):
+    """An outcome to be written. `ended_s`: when the attempt ended (monotonic)."""
+
     completion: Completion
     lease_id: LeaseId
+    assignment: Assignment | None = None
+    ended_s: float = 0.0
 
 
 class Completer:
@@ -182,7 +189,7 @@ class Completer:
             written = await self._succeed(connection, outcomes, last_of)
             self._report(batch, written)
             if len(written) < len(outcomes) or not outcomes:
-                rest = await self._complete(connection, _missing(outcomes, written), last_of)
+                rest = await self._complete(connection, batch, _missing(outcomes, written), last_of)
                 self._report(batch, rest)
                 written += rest
                 awaiting = runs_to_advance(rest)
@@ -204,7 +211,11 @@ class Completer:
         return await succeed_executions(connection, self._worker_id, plain, ended)
 
     async def _complete(
-        self, connection: Connection, outcomes: Sequence[Completion], last_of: Sequence[LeaseId]
+        self,
+        connection: Connection,
+        batch: Sequence[Done],
+        outcomes: Sequence[Completion],
+        last_of: Sequence[LeaseId],
     ) -> list[Written]:
         """Write outcomes of any kind, and look up those that changed nothing."""
         written = await complete_executions(connection, self._worker_id, outcomes, last_of)
@@ -214,28 +225,34 @@ class Completer:
             outcomes = [outcome for outcome in missing if why[outcome.execution_id] is Unchanged.CURRENT]
             for outcome in missing:
                 self._count_unchanged(outcome, why[outcome.execution_id])
+            # Nobody has measured them: the reply that they were written was lost, or a child process wrote them.
+            recorded = {id_ for id_, known in why.items() if known is Unchanged.RECORDED}
+            self._measure([done for done in batch if done.completion.execution_id in recorded])
             written += await complete_executions(connection, self._worker_id, outcomes, last_of)
         return written
 
-    @staticmethod
-    def _report(batch: Sequence[Done], written: Sequence[Written]) -> None:
+    def _report(self, batch: Sequence[Done], written: Sequence[Written]) -> None:
         if len(written) == len(batch) and all(entry.state is State.SUCCEEDED for entry in written):
-            COMPLETED.labels(Outcome.SUCCEEDED.value).inc(len(batch))
+            self._measure(batch)
             return
         states = {entry.execution_id: entry.state for entry in written}
-        outcomes: Counter[Outcome] = Counter()
+        self._measure([done for done in batch if done.completion.execution_id in states])
         for done in batch:
-            if (state := states.get(done.completion.execution_id)) is None:
-                continue
-            outcomes[done.completion.outcome] += 1
+            state = states.get(done.completion.execution_id, State.SUCCEEDED)
             if state is not State.SUCCEEDED:
                 _log_transition(done.completion, state)
-        for outcome, count in outcomes.items():
-            COMPLETED.labels(outcome.value).inc(count)
 
-    def release(self, lease_id: LeaseId) -> None:
-        """Drop one member of a lease whose handler has committed the outcome itself."""
+    def _measure(self, ended: Sequence[Done]) -> None:
+        if not ended:
+            return
+        offset_s = self._database.clock.now().timestamp() - time.monotonic()
+        MEASURES.measure_ended(ended, offset_s)
+
+    def release(self, lease_id: LeaseId, done: Done | None = None) -> None:
+        """Drop one member of a lease that has no outcome to write. `done`: its handler has committed it itself."""
         self._release(Counter([lease_id]), set())
+        if done is not None:
+            self._measure([done])
 
     def _release(self, members: Counter[LeaseId], deleted: set[LeaseId]) -> None:
         """Forget leases whose last member was written. One that ended in two batches at once goes with the next."""

@@ -25,7 +25,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.lease import Assignment
 from ondot.model.completion import Completion, succeed
 from ondot.model.errors import Unavailable
-from ondot.model.execution import Outcome, State
+from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, TenantNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.ports.target import OpenTransaction
@@ -36,7 +36,6 @@ from ondot.store.database import ACQUIRE_TIMEOUT_S, Database
 from ondot.store.outcomes import Unchanged, Written, complete_executions, find_outcomes
 from ondot.store.queue import Leased
 from ondot.telemetry.log import get_logger
-from ondot.telemetry.metrics import COMPLETED
 
 AGAIN_S = 0.5
 
@@ -255,7 +254,6 @@ class Transactor:
                 raise
         opener.is_committed = True
         self._committed[attempt.id, attempt.attempt_no] = result
-        COMPLETED.labels(Outcome.SUCCEEDED.value).inc()
         if awaiting := runs_to_advance(written):
             self._on_arrivals(awaiting)
         self._dispatcher.wake(pools_to_wake(written, self._database.clock.now()))

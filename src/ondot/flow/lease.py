@@ -24,6 +24,7 @@ from msgspec import Struct
 from ondot.flow.gate import admit_pass
 from ondot.flow.in_flight import InFlight
 from ondot.flow.lanes import Lanes
+from ondot.flow.measure import MEASURES
 from ondot.flow.quotas import count_tenants
 from ondot.flow.served_tenants import TenantNos
 from ondot.flow.workflows.attempts import StepAttempt, find_step_attempts
@@ -54,7 +55,7 @@ from ondot.store.queue import (
     lease_executions,
     take_tokens,
 )
-from ondot.telemetry.metrics import LATENESS, LEASED
+from ondot.telemetry.metrics import LEASED
 
 MOST_GATES = 6
 """Rounds of admission in a pass: an execution that passes one gate may stand before the next."""
@@ -406,7 +407,7 @@ class Leaser:
         if assignments:
             self._lanes.start(leased)
             LEASED.inc(len(assignments))
-            LATENESS.observe(row.started_s - row.ready_s for row in leased)
+            MEASURES.measure_leased(assignments)
         return assignments
 
     async def _read(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:

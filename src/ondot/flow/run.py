@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from random import random
+from time import monotonic
 from typing import Any
 
 from msgspec import structs
@@ -26,7 +27,7 @@ from ondot.flow.output import Outputs
 from ondot.flow.resolve import Resolved, resolve_secrets
 from ondot.flow.vault import Vault
 from ondot.flow.workflows.attempts import StepAttempt
-from ondot.model.completion import Completion, decide, expire, stop
+from ondot.model.completion import Completion, decide, expire, stop, succeed
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
@@ -125,13 +126,15 @@ class Runner:
 
     def complete(self, assignment: Assignment, completion: Completion) -> None:
         if not self.is_committed(assignment, completion):
-            self._completer.add(Done(completion, assignment.lease_id))
+            self._completer.add(Done(completion, assignment.lease_id, assignment, monotonic()))
 
     def is_committed(self, assignment: Assignment, completion: Completion) -> bool:
         """Whether the handler's own transaction has written the outcome: nothing is left to do but to end the lease."""
         if not self._transactor.settled(completion):
             return False
-        self._completer.release(assignment.lease_id)
+        # Whatever the handler has reported since, the execution has succeeded.
+        written = succeed(assignment.leased)
+        self._completer.release(assignment.lease_id, Done(written, assignment.lease_id, assignment, monotonic()))
         return True
 
     def cancel(self, attempts: Iterable[Attempt]) -> None:

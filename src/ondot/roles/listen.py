@@ -17,8 +17,10 @@ SHOW_EVERY_S = 60.0
 _LOCAL_4 = re.compile(r"\|-- ([0-9.]+)\n +/32 host LOCAL")
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 finds a free one."""
+def listen(
+    host: str, port: int, then: str = "Is another ondot running there? Choose another port with --port or ONDOT_PORT."
+) -> socket.socket:
+    """A listening socket; port 0 finds a free one. `then`: what to do if it cannot listen."""
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -26,10 +28,7 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(BACKLOG)
     except OSError as error:
         listener.close()
-        raise Misconfigured(
-            f"Cannot listen on {host}:{port}: {error.strerror}. Is another ondot running there? Choose another port"
-            " with --port or ONDOT_PORT."
-        ) from error
+        raise Misconfigured(f"Cannot listen on {host}:{port}: {error.strerror or error}. {then}") from error
     return listener
 
 

@@ -44,6 +44,7 @@ from ondot.store.nodes import (
     take_partitions,
 )
 from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import LEASE_AGE, PARTITIONS_HELD, STALLED
 
 PLAN_EVERY_S = 1.0
 OWED_EVERY_S = 2.0
@@ -96,14 +97,18 @@ class Scheduler:
         self._beat_every_s = database.settings.lease_s / BEATS_A_LEASE
         self._passes = Passes()
         lease_s = database.settings.lease_s
+        pulse = Pulse(lease_s, passes=self._passes, on_hung=on_hung, hung_after_s=lease_s * LEASES_UNTIL_HUNG)
         self._beat = BeatThread(
             database.settings,
             self._beat_once,
             every_s=self._beat_every_s,
             name="node",
-            pulse=Pulse(lease_s, passes=self._passes, on_hung=on_hung, hung_after_s=lease_s * LEASES_UNTIL_HUNG),
+            pulse=pulse,
             one_report=self._report_stall,
         )
+        STALLED.follow(lambda: pulse.stalled_s)
+        LEASE_AGE.follow(lambda: self._beat.silent_s)
+        PARTITIONS_HELD.follow(lambda: len(self.owned))
 
     @property
     def owned(self) -> frozenset[int]:

@@ -50,6 +50,8 @@ class Child:
     name: str
     kind: str
     argv: Sequence[str]
+    pages: Sequence[int] = ()
+    """Descriptors: the page that it counts in (`telemetry.page`), and those that it adds up. They outlive it."""
     process: subprocess.Popen[bytes] | None = None
     signs: Signs | None = None
     is_hung: bool = False
@@ -163,11 +165,12 @@ class Supervisor:
             child.signs.close()
         reader, writer = os.pipe()
         child.signs, child.is_hung = Signs(reader), False
-        argv = [*child.argv, "--supervised-by", str(os.getpid()), "--show-life-to", str(writer)]
+        pages = ["--metrics-pages", ",".join(map(str, child.pages))] if child.pages else []
+        argv = [*child.argv, *pages, "--supervised-by", str(os.getpid()), "--show-life-to", str(writer)]
         try:
             with hand_over(self.environment) as (block, descriptors):
                 child.process = subprocess.Popen(  # noqa: S603 - our own command
-                    argv, env=block, pass_fds=(*descriptors, writer), stdin=subprocess.DEVNULL
+                    argv, env=block, pass_fds=(*descriptors, *child.pages, writer), stdin=subprocess.DEVNULL
                 )
         finally:
             os.close(writer)

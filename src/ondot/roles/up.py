@@ -18,6 +18,7 @@ from ondot.embedded.server import EmbeddedPostgres
 from ondot.model.errors import Misconfigured
 from ondot.proxies import open_url
 from ondot.roles.listen import listen
+from ondot.roles.metrics import make_pages
 from ondot.roles.migrate import migrate
 from ondot.roles.supervise import STOP_MARGIN_S, Child, StopSignals, Supervisor, hung_after, role_argv
 from ondot.settings import Settings, default_home
@@ -91,10 +92,13 @@ def children(settings: Settings, options: UpOptions) -> list[Child]:
     """Workers first: they stop first, all at once, while the other roles still serve them."""
     app = ["ondot.demo:app"] if options.demo else [options.app_reference] if options.app_reference else []
     names = [f"worker-{number}" for number in range(1, options.workers + 1)]
+    pages = make_pages([*names, "scheduler", "api"])
+    api = role_argv("api", "--host", settings.host, "--port", str(settings.port))
     return [
-        *(Child(name, "worker", role_argv("worker", *app)) for name in names),
-        Child("scheduler", "scheduler", role_argv("scheduler")),
-        Child("api", "api", role_argv("api", "--host", settings.host, "--port", str(settings.port))),
+        *(Child(name, "worker", role_argv("worker", *app), pages=[pages[name]]) for name in names),
+        Child("scheduler", "scheduler", role_argv("scheduler"), pages=[pages["scheduler"]]),
+        # It serves the sum of all.
+        Child("api", "api", api, pages=[pages.pop("api"), *pages.values()]),
     ]
 
 

@@ -51,6 +51,7 @@ from ondot.store.workers import (
     set_worker_tenants,
 )
 from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import LEASE_AGE, SLOTS, STALLED, UNWRITTEN
 
 REGISTER_AGAIN_S = 1.0
 LEASE_WITHIN_S = 600.0
@@ -146,16 +147,22 @@ class Incarnation:
         self._loop = asyncio.get_running_loop()
         self._beat_every_s = database.settings.heartbeat_s / BEATS_A_TIMEOUT
         self._passes = Passes()
+        pulse = Pulse(
+            database.settings.heartbeat_s, passes=self._passes, find_culprit=self._find_culprit, on_hung=on_hung
+        )
         self._beat = BeatThread(
             database.settings,
             self._beat_once,
             every_s=self._beat_every_s,
             name="worker",
-            pulse=Pulse(
-                database.settings.heartbeat_s, passes=self._passes, find_culprit=self._find_culprit, on_hung=on_hung
-            ),
+            pulse=pulse,
             one_report=self._report_stall,
         )
+        STALLED.follow(lambda: pulse.stalled_s)
+        LEASE_AGE.follow(lambda: self._beat.silent_s)
+        SLOTS.follow(lambda: slots, "all")
+        SLOTS.follow(lambda: len(self._runner.in_flight), "running")
+        UNWRITTEN.follow(lambda: self._completer.unwritten)
 
     @property
     def unfit(self) -> bool:

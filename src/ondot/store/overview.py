@@ -195,10 +195,12 @@ async def list_pools_at_work(connection: Connection, tenant_no: TenantNo) -> Seq
     return [PoolAtWork(*row.values()) for row in rows]
 
 
-async def read_held_back(connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int) -> HeldBack:
+async def read_held_back(
+    connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int, ceiling: int = CEILING
+) -> HeldBack:
     """Due executions that wait for a limit, of one tenant or of all, with the longest lines."""
     now = await connection.fetchval("SELECT ondot.clock()")
-    rows = await connection.fetch(_SQL["held_back"].text, tenant_no, LINES_LOOKED_AT, CEILING)
+    rows = await connection.fetch(_SQL["held_back"].text, tenant_no, LINES_LOOKED_AT, ceiling)
     if not rows:
         return HeldBack(now)
     by_kind: dict[str, int] = {}
@@ -210,7 +212,7 @@ async def read_held_back(connection: Connection, specs: Specs, tenant_no: Tenant
     named = await specs.find(connection, {(row["job_id"], row["job_version"]) for row in found.values()})
     return HeldBack(
         now,
-        min(sum(by_kind.values()), CEILING),
+        min(sum(by_kind.values()), ceiling),
         rows[0]["is_least"],
         min(row["oldest_at"] for row in rows),
         by_kind,

@@ -1,13 +1,14 @@
-"""Counters of this process (O2). The API's `/metrics` reads shared values (queue depth, lag, workers) from the
-database; these count events that only this process knows."""
+"""The metrics of one process (O2): events that only it knows, and its own state. The API's `/metrics` adds values that
+all processes share (queue depth, lag, workers), which it reads from the database.
+
+`telemetry.serve` serves them; what a whole batch has in common is looked up once (`flow.measure`).
+"""
 
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Histogram
+from ondot.telemetry.instruments import Counter, Gauge, Histogram, Registry
 
-from ondot.telemetry.batch_histogram import BatchHistogram
-
-REGISTRY = CollectorRegistry()
+REGISTRY = Registry()
 
 POOLS_SHOWN: Final = 100
 """The most pools with a series of their own: a client that may submit jobs may name a new pool with each."""
@@ -38,7 +39,12 @@ EVENTS_REPEATED = Counter(
 )
 EVENTS_MATCHED = Counter("ondot_events_matched_total", "Jobs that events matched", registry=REGISTRY)
 LEASED = Counter("ondot_executions_leased_total", "Executions leased", registry=REGISTRY)
-COMPLETED = Counter("ondot_attempts_completed_total", "Outcomes written", ["outcome"], registry=REGISTRY)
+COMPLETED = Counter(
+    "ondot_attempts_completed_total", "Outcomes written", ["outcome", "pool", "target"], registry=REGISTRY
+)
+RETRIES = Counter(
+    "ondot_retries_total", "Attempts that ended with another one to follow", ["pool", "target"], registry=REGISTRY
+)
 STALE = Counter("ondot_stale_completions_total", "Outcomes of stale workers, refused (P6)", registry=REGISTRY)
 REPEATED = Counter("ondot_repeated_completions_total", "Outcomes that were already recorded", registry=REGISTRY)
 WORKERS_LOST = Counter("ondot_workers_lost_total", "Workers marked lost", registry=REGISTRY)
@@ -72,7 +78,7 @@ TENANT_QUOTA_REFUSALS = Counter(
     registry=REGISTRY,
 )
 ADVANCES = Counter("ondot_run_advances_total", "Passes over runs of workflows", registry=REGISTRY)
-ARRIVALS = BatchHistogram(
+ARRIVALS = Histogram(
     "ondot_step_end_seen_seconds",
     "Time from the end of a step until its run went on",
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10),
@@ -85,11 +91,33 @@ RUNS_BLOCKED = Counter(
 LOG_DROPPED = Counter(
     "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
 )
-LATENESS = BatchHistogram(
+WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600)
+DURATIONS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 30, 60, 300, 1800, 7200)
+BY_POOL: Final = ("pool", "target")
+
+LATENESS = Histogram(
     "ondot_start_lateness_seconds",
-    "Time from when an execution was due to its start",
-    buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60),
+    "Time from when a fire or a run by hand was due to the start of its first attempt",
+    BY_POOL,
+    buckets=WAITS,
     registry=REGISTRY,
+    has_exemplars=True,
+)
+QUEUE_WAIT = Histogram(
+    "ondot_queue_wait_seconds",
+    "Time that an attempt was ready and waited for a worker",
+    BY_POOL,
+    buckets=WAITS,
+    registry=REGISTRY,
+    has_exemplars=True,
+)
+DURATION = Histogram(
+    "ondot_attempt_duration_seconds",
+    "Time from the start of an attempt to its end",
+    BY_POOL,
+    buckets=DURATIONS,
+    registry=REGISTRY,
+    has_exemplars=True,
 )
 REQUESTS = Histogram(
     "ondot_http_request_seconds",
@@ -97,4 +125,28 @@ REQUESTS = Histogram(
     ["method", "route", "status"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5),
     registry=REGISTRY,
+)
+
+# Of this process now. A supervisor adds those of its children up, by role.
+PROCESSES = Gauge("ondot_processes", "Processes that report", registry=REGISTRY)
+STARTS = Counter(
+    "ondot_process_starts_total", "Starts of processes; more than their number: restarts", ["role"], registry=REGISTRY
+)
+STALLED = Gauge(
+    "ondot_process_stalled_seconds",
+    "How long the loop that does the work has not moved",
+    registry=REGISTRY,
+    merge="max",
+)
+SLOTS = Gauge("ondot_process_slots", "Slots of this worker", ["use"], registry=REGISTRY)
+UNWRITTEN = Gauge("ondot_process_unwritten_outcomes", "Outcomes that the database does not have yet", registry=REGISTRY)
+PARTITIONS_HELD = Gauge("ondot_process_partitions", "Partitions that this scheduler plans", registry=REGISTRY)
+LEASE_AGE = Gauge(
+    "ondot_process_lease_age_seconds",
+    "Time since the last heartbeat that the database confirmed, which renews the lease",
+    registry=REGISTRY,
+    merge="max",
+)
+CONNECTIONS = Gauge(
+    "ondot_process_database_connections", "Connections to the database", ["use", "state"], registry=REGISTRY
 )

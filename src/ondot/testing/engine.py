@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -163,7 +164,7 @@ class Engine:
         )
         await self._write(
             [
-                Done(completion, assignment.lease_id)
+                Done(completion, assignment.lease_id, assignment, monotonic())
                 for assignment, completion in ended
                 if not self._runner.is_committed(assignment, completion)
             ]
@@ -181,7 +182,7 @@ class Engine:
             self._completer.release(assignment.lease_id)
         else:
             completion = begun if isinstance(begun, Completion) else stop(leased, reason="cancelled")
-            await self._write([Done(completion, assignment.lease_id)])
+            await self._write([Done(completion, assignment.lease_id, assignment, monotonic())])
 
     async def _advance(self) -> None:
         """Advance runs whose steps have ended, and free jobs whose parents have."""

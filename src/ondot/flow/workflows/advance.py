@@ -151,7 +151,7 @@ async def _advance_once(
         if not found:
             return {}
         ADVANCES.inc(len(found))
-        ARRIVALS.observe([waited_s for entry in found for waited_s in entry.waited_s])
+        ARRIVALS.observe_all([waited_s for entry in found for waited_s in entry.waited_s])
         taken = {entry.run.id: entry.arrivals for entry in found}
         passes: list[RunPass] = []
         for run in (entry.run for entry in found):
