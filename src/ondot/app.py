@@ -36,8 +36,11 @@ from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
 
 if TYPE_CHECKING:
+    from ondot.flow.channels.deliver import ChannelCaller
     from ondot.flow.vault import Vault
+    from ondot.ports.objects import Objects
     from ondot.ports.target import Targets
+    from ondot.roles.deliveries import Deliveries
     from ondot.sdk.app import Ondot
     from ondot.targets.processes.confine import Confinement
 
@@ -168,8 +171,9 @@ def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None
         open_metrics(settings, "scheduler", metrics_pages)
         async with opened(settings, stop, hurried=True) as database:
             if database is not None:
-                async with open_transport(database) as transport:
-                    await Scheduler(database, transport, on_hung, open_objects(settings)).run(stop)
+                objects = open_objects(settings)
+                async with open_transport(database) as transport, open_deliveries(database, transport, objects) as sent:
+                    await Scheduler(database, transport, on_hung, objects, sent).run(stop)
 
     run_role("scheduler", settings, role)
 
@@ -302,6 +306,43 @@ async def open_targets(
     finally:
         for target in targets.values():
             await target.close()
+
+
+def open_channel_caller(database: Database) -> "ChannelCaller":
+    """What sends the messages of channels. Schedulers open it, so they need the master key and the mail server too."""
+    from ondot.flow.channels.deliver import ChannelCaller
+    from ondot.flow.outgoing import Outgoing
+    from ondot.flow.signing import Signing
+    from ondot.flow.vault import Vault
+    from ondot.kms import open_kms
+    from ondot.model.email import parse_smtp_url
+    from ondot.targets.email import EmailCaller
+    from ondot.targets.http.target import HttpCaller
+
+    settings = database.settings
+    vault = Vault(database, open_kms(settings.secret_key))
+    reach_of = Outgoing(database).reach_of
+    smtp = None if settings.smtp_url is None else parse_smtp_url(settings.smtp_url)
+    return ChannelCaller(
+        database,
+        vault,
+        signed=HttpCaller(reach_of=reach_of, keys_for=Signing(vault).keys_for, now=database.clock.now),
+        plain=HttpCaller(reach_of=reach_of, now=database.clock.now),
+        email=EmailCaller(smtp, settings.smtp_from),
+    )
+
+
+@asynccontextmanager
+async def open_deliveries(
+    database: Database, transport: Transport, objects: "Objects | None" = None
+) -> AsyncIterator["Deliveries"]:
+    from ondot.roles.deliveries import Deliveries
+
+    caller = open_channel_caller(database)
+    try:
+        yield Deliveries(database, transport, {FunctionTarget: caller}, objects)
+    finally:
+        await caller.close()
 
 
 # The database --------------------------------------------------------------------------------------------------------

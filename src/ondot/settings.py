@@ -23,11 +23,12 @@ from pydantic_settings import (
 )
 
 from ondot.model.addresses import Reach, parse_networks
+from ondot.model.email import is_email_address, parse_smtp_url
 from ondot.model.errors import Misconfigured
 from ondot.model.tenant import TENANTS_SHOWN
 from ondot.model.urls import fault_of
 
-SECRETS = ("database_url", "api_key", "audit_key", "secret_key", "oidc_client_secret")
+SECRETS = ("database_url", "api_key", "audit_key", "secret_key", "oidc_client_secret", "smtp_url", "dead_man_url")
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "public_url", "oidc_issuer"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
@@ -82,6 +83,16 @@ class Settings(BaseSettings):
         None,
         repr=False,
         description="signs the seals of the audit log; several, separated by commas: the first one signs",
+    )
+
+    smtp_url: str | None = Field(
+        None,
+        repr=False,
+        description="the server that sends e-mails: smtp://user:password@host:587 (STARTTLS) or smtps://host",
+    )
+    smtp_from: str | None = Field(None, description="the address that e-mails come from")
+    dead_man_url: str | None = Field(
+        None, repr=False, description="called each minute as long as /readyz is good, so that silence is noticed"
     )
 
     trusted_proxies: str | None = Field(
@@ -293,6 +304,34 @@ class Settings(BaseSettings):
             )
         return None if url is None else url.rstrip("/").lower()
 
+    @field_validator("smtp_url")
+    @classmethod
+    def _is_an_smtp_server(cls, url: str | None) -> str | None:
+        if url is not None:
+            parse_smtp_url(url)
+        return url
+
+    @field_validator("smtp_from")
+    @classmethod
+    def _is_an_address(cls, address: str | None) -> str | None:
+        if address is not None and not is_email_address(address):
+            raise ValueError("must be an e-mail address, e.g. ondot@example.com")
+        return address
+
+    @field_validator("dead_man_url")
+    @classmethod
+    def _is_a_web_address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        try:
+            parts = urlsplit(url)
+            is_fine = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        except ValueError:
+            is_fine = False
+        if not is_fine:
+            raise ValueError("must begin with http:// or https:// and name a host")
+        return url
+
     @field_validator("oidc_domain")
     @classmethod
     def _is_a_domain(cls, domain: str | None) -> str | None:
@@ -359,6 +398,8 @@ class Settings(BaseSettings):
             raise ValueError("oidc_issuer and oidc_client_id belong together: set both, or neither")
         if self.oidc_issuer is None and (self.oidc_client_secret or self.oidc_domain):
             raise ValueError("oidc_client_secret and oidc_domain need oidc_issuer and oidc_client_id")
+        if self.smtp_url is not None and self.smtp_from is None:
+            raise ValueError("smtp_url needs smtp_from, the address that e-mails come from")
         if self.pgbouncer and self.transport == "postgres" and "transport" in self.model_fields_set:
             raise ValueError(
                 "transport=postgres needs LISTEN, which PgBouncer in transaction mode does not support: leave"
@@ -388,6 +429,11 @@ class Settings(BaseSettings):
                 return Reach(networks=parse_networks(_split_names(networks)))
             case is_allowed:
                 return Reach(any_private=is_allowed)
+
+    @property
+    def smtp_domain(self) -> str:
+        """The domain in the ids of e-mails."""
+        return (self.smtp_from or "ondot.invalid").rpartition("@")[2]
 
     @property
     def tenants_with_shell(self) -> frozenset[str] | None:

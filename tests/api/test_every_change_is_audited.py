@@ -293,6 +293,30 @@ async def delete_hook(api: Caller) -> Request:
     return await hook(api), None
 
 
+CHANNEL: Final = {"name": "ops", "email": {"to": ["ops@example.com"]}}
+
+
+async def create_channel(api: Caller) -> Request:
+    return "/v1/channels", CHANNEL
+
+
+async def channel(api: Caller) -> str:
+    assert (await api.http.post("/v1/channels", json=CHANNEL)).status_code == 201
+    return "/v1/channels/ops"
+
+
+async def change_channel(api: Caller) -> Request:
+    return await channel(api), {"email": {"to": ["night@example.com"]}}
+
+
+async def delete_channel(api: Caller) -> Request:
+    return await channel(api), None
+
+
+async def try_channel(api: Caller) -> Request:
+    return f"{await channel(api)}/test?wait=0", None
+
+
 CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/jobs": (create, "job.create"),
     "POST /v1/jobs/batch": (create_batch, "job.create"),
@@ -333,6 +357,10 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/hooks": (create_hook, "hook.create"),
     "POST /v1/hooks/{id}/rotate": (rotate_hook, "hook.rotate"),
     "DELETE /v1/hooks/{id}": (delete_hook, "hook.delete"),
+    "POST /v1/channels": (create_channel, "channel.create"),
+    "PATCH /v1/channels/{name}": (change_channel, "channel.update"),
+    "DELETE /v1/channels/{name}": (delete_channel, "channel.delete"),
+    "POST /v1/channels/{name}/test": (try_channel, "channel.test"),
     "POST /v1/users": (create_user, "user.create"),
     "PATCH /v1/users/{id}": (change_user, "user.change"),
     "POST /v1/users/{id}/reset": (reset_user, "user.reset"),

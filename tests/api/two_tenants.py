@@ -175,6 +175,30 @@ async def fill(tenant: Inhabitant) -> None:
     )
     hook = {"name": f"{canary}-hook", "type": f"{canary}.type", "source": f"/{canary}", "signature": "github"}
     await tenant.send("POST", "/v1/hooks", 201, hook)
+    # A channel with a message that waits, a ping and its calls.
+    channel = {"name": f"{canary}-channel", "email": {"to": [f"{canary}@example.com"]}}
+    await tenant.send("POST", "/v1/channels", 201, channel)
+    await world.fetch(
+        "INSERT INTO ondot.delivery (id, tenant_no, channel_id, kind, message)"
+        " SELECT $1, tenant_no, id, 'test', $3::text::jsonb FROM ondot.channel WHERE tenant_no = $2",
+        world.database.clock.new_id(),
+        tenant.tenant_no,
+        f'{{"kind": "test", "title": "{canary}", "text": "{canary}", "at": "2026-01-01T00:00:00Z"}}',
+    )
+    await world.fetch(
+        "INSERT INTO ondot.ping (id, tenant_no, name, hash, grace_s, created_by) VALUES ($1, $2, $3, $4, 60, 'me')",
+        world.database.clock.new_id(),
+        tenant.tenant_no,
+        canary,
+        canary.encode(),
+    )
+    await world.fetch(
+        "INSERT INTO ondot.ping_call (id, tenant_no, ping_id, kind, body)"
+        " SELECT $1, tenant_no, id, 'success', $3 FROM ondot.ping WHERE tenant_no = $2",
+        world.database.clock.new_id(),
+        tenant.tenant_no,
+        canary,
+    )
     await world.fetch("INSERT INTO ondot.quota_token VALUES ($1, 'creates', $2)", tenant.tenant_no, world.now)
     await world.fetch("INSERT INTO ondot.job_count VALUES ($1, 7, $2)", tenant.tenant_no, world.now)
     # A person who has signed in.

@@ -26,6 +26,7 @@ TABLES: Final = {
 
 FRAGMENTS: Final = {
     "has_own_subscriptions": "whether any tenant has such jobs; those of the tenant are looked up after it",
+    "is_delivery_due": "deliveries are rows of the installation",
 }
 """Parts of statements that ask a question about the whole installation."""
 
@@ -37,6 +38,11 @@ BLOCKS: Final = {
     "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
     "find_hooks": "says whose hooks they are",
+    "has_due_deliveries": "schedulers deliver messages of all tenants",
+    "start_delivery": "says whose delivery it is",
+    "end_attempt": "of a delivery that was started",
+    "forget_deliveries": "housekeeping",
+    "retire_channel_jobs": "housekeeping",
     "find_sessions": "says whose sessions they are",
     "note_seen": "of sessions that were found by their secret",
     "find_user_by_invitation": "says whose invitation it is",

@@ -26,6 +26,7 @@ from ondot.api.request_id import request_id_of
 from ondot.api.routes import (
     audit,
     backfills,
+    channels,
     create,
     dead_letters,
     events,
@@ -56,6 +57,7 @@ from ondot.api.routes.pools import PoolBody
 from ondot.api.routes.secrets import SecretBody
 from ondot.api.routes.users import UserBody, UserChangeBody
 from ondot.document.body import JobBody
+from ondot.document.channels import ChannelBody, ChannelPatchBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
@@ -104,6 +106,7 @@ PARTS = (
     usage,
     webhooks,
     hooks,
+    channels,
     audit,
     users,
 )
@@ -138,6 +141,8 @@ BODIES = (
     SecretBody,
     HookBody,
     RotateHookBody,
+    ChannelBody,
+    ChannelPatchBody,
     UserBody,
     UserChangeBody,
 )

@@ -170,7 +170,7 @@ def _function(name: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _url(url: str) -> str:
+def check_url(url: str) -> str:
     if len(url) > 2048:
         raise ValueError("an address of at most 2,048 characters")
     if _BLANK_OR_CONTROL.search(url):
@@ -203,13 +203,13 @@ def _header_name(name: str) -> str:
     return name
 
 
-def _header_value(value: object) -> str | Hidden:
+def check_header_value(value: object) -> str | Hidden:
     """Text, a reference to a secret, or `•••`: the value that is stored."""
     if isinstance(value, dict) and REFERENCE in value:
         found = read_reference(value)
         if isinstance(found, str):
             raise sentence(found)
-        _header_value(found.prefix)
+        check_header_value(found.prefix)
         return found
     if value == MASK:
         return Hidden()
@@ -224,7 +224,7 @@ def _signing_secret(value: object) -> str | Hidden | None:
     """A message never repeats the secret."""
     if value is None:
         return None
-    found = _header_value(value)
+    found = check_header_value(value)
     if isinstance(found, str):
         try:
             list(map(parse_secret, found.split() or [""]))
@@ -307,9 +307,9 @@ JobIdText = Annotated[UUID, BeforeValidator(_job_id), WithJsonSchema({"type": "s
 PlainText = Annotated[str, Field(min_length=1, max_length=MAX_NAME), AfterValidator(_plain_text)]
 PoolName = Annotated[str, AfterValidator(_pool), Field(json_schema_extra={"pattern": f"^{POOL_NAME}$"})]
 FunctionName = Annotated[str, AfterValidator(_function)]
-Url = Annotated[str, AfterValidator(_url), Field(json_schema_extra={"format": "uri", "maxLength": 2048})]
+Url = Annotated[str, AfterValidator(check_url), Field(json_schema_extra={"format": "uri", "maxLength": 2048})]
 Method = Annotated[str, AfterValidator(_method), Field(json_schema_extra={"enum": list(METHODS)})]
-HeaderValue = Annotated[Any, BeforeValidator(_header_value), WithJsonSchema(_HEADER_SCHEMA)]
+HeaderValue = Annotated[Any, BeforeValidator(check_header_value), WithJsonSchema(_HEADER_SCHEMA)]
 SigningSecret = Annotated[Any, BeforeValidator(_signing_secret), WithJsonSchema(_HEADER_SCHEMA)]
 Headers = Annotated[
     dict[Annotated[str, AfterValidator(_header_name)], HeaderValue],

@@ -62,10 +62,13 @@ class Housekeeper:
         passes: Passes | None = None,
         objects: Objects | None = None,
         advancer: Advancer | None = None,
+        on_delivery: Callable[[], None] = lambda: None,
     ) -> None:
-        """`advancer`: advances runs of workflows. `passes`: records the passes that others wait for, so that an overdue
-        one is noticed. `objects`: the storage of large results and logs."""
+        """`advancer`: advances runs of workflows. `on_delivery`: called when a message is due. `passes`: records the
+        passes that others wait for, so that an overdue one is noticed. `objects`: the storage of large results and
+        logs."""
         self._passes = passes
+        self._on_delivery = on_delivery
         self._database = database
         # Only lost workers must be found fast: the rest may read a large table, and may take its time.
         self._patient = database.patient
@@ -182,6 +185,8 @@ class Housekeeper:
             self._has_removal.set()
         if chores.seal:
             self._to_seal.set()
+        if chores.deliveries:
+            self._on_delivery()
         if chores.own_events and not self._has_own_events:
             self._own_events_due.set()
         self._has_own_events = chores.own_events

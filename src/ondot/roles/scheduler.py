@@ -26,6 +26,7 @@ from ondot.model.partition import balance, bequeath
 from ondot.ports.objects import Objects
 from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
+from ondot.roles.deliveries import Deliveries
 from ondot.roles.housekeeper import Housekeeper
 from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import OnHung, Pulse, Stall
@@ -82,9 +83,12 @@ class Scheduler:
         transport: Transport,
         on_hung: OnHung | None = None,
         objects: Objects | None = None,
+        deliveries: Deliveries | None = None,
     ) -> None:
-        """`on_hung`: see `roles.pulse`. `objects`: the storage of large results and logs."""
+        """`on_hung`: see `roles.pulse`. `objects`: the storage of large results and logs. `deliveries`: sends the
+        messages of channels; None: other schedulers do."""
         self._database = database
+        self._deliveries = deliveries
         self._objects = objects
         self._dispatcher = Dispatcher(transport)
         self._advancer = Advancer(database, self._dispatcher, objects)
@@ -122,6 +126,13 @@ class Scheduler:
             await make_days(self._database)
         self._beat.start()
         log.info("scheduler.started", node_id=str(self._node_id))
+        async with asyncio.TaskGroup() as outer:
+            if self._deliveries is not None:
+                # Outside of the tasks below: its last messages must not delay the hand-over of the partitions.
+                outer.create_task(self._deliveries.run(stop), name="deliveries")
+            await self._work(stop)
+
+    async def _work(self, stop: asyncio.Event) -> None:
         async with asyncio.TaskGroup() as group:
             tasks = [
                 group.create_task(self._dispatcher.run(), name="dispatcher"),
@@ -139,6 +150,7 @@ class Scheduler:
                         self._passes,
                         self._objects,
                         self._advancer,
+                        (lambda: None) if self._deliveries is None else self._deliveries.due.set,
                     ).run(),
                     name="housekeeper",
                 ),

@@ -12,7 +12,7 @@ _SQL = load_queries("chores")
 class Chores:
     """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, a tenant was
     resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
-    jobs start by ondot's own events."""
+    jobs start by ondot's own events, a message is to be delivered."""
 
     expire: bool
     failing: bool
@@ -21,6 +21,7 @@ class Chores:
     removal: bool
     seal: bool
     own_events: bool
+    deliveries: bool
 
 
 async def find_chores(connection: Connection) -> Chores:

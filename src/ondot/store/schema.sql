@@ -172,6 +172,21 @@ CREATE INDEX cause_incident ON ondot.cause USING btree (incident_id, id) WHERE (
 CREATE INDEX cause_job ON ondot.cause USING btree (job_id) WHERE ((ended_at IS NULL) AND (incident_id IS NOT NULL) AND (job_id IS NOT NULL));
 CREATE UNIQUE INDEX cause_live ON ondot.cause USING btree (alert_id, key) WHERE (ended_at IS NULL);
 
+CREATE TABLE ondot.channel (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    job_id uuid NOT NULL,
+    spec jsonb NOT NULL,
+    version integer NOT NULL DEFAULT 1,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    created_by text NOT NULL,
+    updated_at timestamp with time zone,
+    updated_by text,
+    CONSTRAINT channel_pkey PRIMARY KEY (id),
+    CONSTRAINT channel_tenant_no_name_key UNIQUE (tenant_no, name)
+);
+
 CREATE TABLE ondot.checkpoint (
     execution_id uuid NOT NULL,
     tenant_no integer NOT NULL,
@@ -255,6 +270,30 @@ CREATE INDEX dead_letter_job ON ondot.dead_letter USING btree (job_id, failed_at
 CREATE INDEX dead_letter_open ON ondot.dead_letter USING btree (tenant_no, failed_at, execution_id) WHERE (resolved_at IS NULL);
 CREATE INDEX dead_letter_resolved ON ondot.dead_letter USING btree (tenant_no, resolved_at) WHERE (resolved_at IS NOT NULL);
 CREATE INDEX dead_letter_run ON ondot.dead_letter USING btree (run_id) WHERE ((run_id IS NOT NULL) AND (resolved_at IS NULL));
+
+CREATE TABLE ondot.delivery (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    channel_id uuid NOT NULL,
+    incident_id uuid,
+    kind text NOT NULL,
+    message jsonb NOT NULL,
+    state text NOT NULL DEFAULT 'QUEUED'::text,
+    is_open boolean NOT NULL DEFAULT false,
+    joined jsonb,
+    joined_more integer NOT NULL DEFAULT 0,
+    attempts integer NOT NULL DEFAULT 0,
+    answer text,
+    error text,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    tried_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    CONSTRAINT delivery_pkey PRIMARY KEY (id)
+) WITH (fillfactor=70);
+CREATE INDEX delivery_age ON ondot.delivery USING btree (created_at);
+CREATE INDEX delivery_channel ON ondot.delivery USING btree (channel_id, created_at);
+CREATE INDEX delivery_incident ON ondot.delivery USING btree (incident_id) WHERE (incident_id IS NOT NULL);
+CREATE UNIQUE INDEX delivery_open ON ondot.delivery USING btree (channel_id) WHERE is_open;
 
 CREATE TABLE ondot.dependency (
     parent_id uuid NOT NULL,
@@ -801,6 +840,40 @@ CREATE TABLE ondot.person (
     CONSTRAINT person_role_check CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'editor'::text, 'admin'::text, 'owner'::text]))),
     CONSTRAINT person_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'DISABLED'::text])))
 );
+
+CREATE TABLE ondot.ping (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    hash bytea NOT NULL,
+    schedule jsonb,
+    period_s double precision,
+    grace_s double precision NOT NULL,
+    state text NOT NULL DEFAULT 'NEW'::text,
+    due_at timestamp with time zone,
+    started_at timestamp with time zone,
+    pinged_at timestamp with time zone,
+    took_s double precision,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    created_by text NOT NULL,
+    CONSTRAINT ping_pkey PRIMARY KEY (id),
+    CONSTRAINT ping_tenant_no_name_key UNIQUE (tenant_no, name)
+) WITH (fillfactor=70);
+CREATE INDEX ping_due ON ondot.ping USING btree (due_at) WHERE (due_at IS NOT NULL);
+CREATE UNIQUE INDEX ping_hash ON ondot.ping USING btree (hash);
+
+CREATE TABLE ondot.ping_call (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    ping_id uuid NOT NULL,
+    kind text NOT NULL,
+    exit_code integer,
+    took_s double precision,
+    body text,
+    address text,
+    CONSTRAINT ping_call_pkey PRIMARY KEY (id)
+);
+CREATE INDEX ping_call_ping ON ondot.ping_call USING btree (ping_id, id);
 
 CREATE TABLE ondot.pool (
     pool_no integer NOT NULL GENERATED ALWAYS AS IDENTITY,

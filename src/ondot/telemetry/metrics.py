@@ -56,6 +56,9 @@ EXECUTIONS_SKIPPED = Counter(
 FOUND = Counter(
     "ondot_self_check_found_total", "Rows without an owner, found by the self-check: bugs", ["kind"], registry=REGISTRY
 )
+DELIVERIES = Counter(
+    "ondot_deliveries_total", "Attempts to deliver a message to a channel, by outcome", ["outcome"], registry=REGISTRY
+)
 CANCELS = Counter(
     "ondot_cancels_heard_total", "Cancels of running attempts, received by their worker", registry=REGISTRY
 )

@@ -1,5 +1,5 @@
 -- name: find_chores :one
--- index: execution_start_by, streak_over, bulk_turn, tenant_chores, audit_open_pkey, subscription_own
+-- index: execution_start_by, streak_over, bulk_turn, tenant_chores, audit_open_pkey, subscription_own, pool_name_key, ready_pkey
 SELECT EXISTS (SELECT FROM ondot.execution
                WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING') AS expire,
        EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS failing,
@@ -7,4 +7,5 @@ SELECT EXISTS (SELECT FROM ondot.execution
        EXISTS (SELECT FROM ondot.tenant WHERE has_parked AND state = 'ACTIVE') AS parked,
        EXISTS (SELECT FROM ondot.tenant WHERE state = 'DELETED' AND purged_at IS NULL) AS removal,
        EXISTS (SELECT FROM ondot.audit_open) AS seal,
-       {{has_own_subscriptions}} OR EXISTS (SELECT FROM ondot.own_event) AS own_events;
+       {{has_own_subscriptions}} OR EXISTS (SELECT FROM ondot.own_event) AS own_events,
+       {{is_delivery_due}} <= ondot.clock()) AS deliveries;

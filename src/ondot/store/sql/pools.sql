@@ -13,7 +13,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: list_pools :many
 -- index: pool_name_key, ready_pkey, waiting_pkey
--- Each pool that the tenant may name, with the workers that serve it, the due
+-- Each pool that the tenant may name (not ondot's own, whose names begin with a colon), with the workers that serve it, the due
 -- executions that wait for a worker, and those that wait for a limit of their job. Both are counted up to a ceiling, so that a queue of millions does not make this slow. Executions that wait for a limit
 -- are stored by gate and not by pool: the statement jumps from line to line by the index, up to as many lines as the
 -- ceiling, past lines whose work is due later. Due executions are at the front of each line.
@@ -64,7 +64,7 @@ CROSS JOIN LATERAL (
         ) head
     ) lane
 ) q
-WHERE ($2::text IS NULL OR p.name = $2)
+WHERE ($2::text IS NULL OR p.name = $2) AND p.name NOT LIKE ':%'
   AND EXISTS (SELECT FROM ondot.tenant t WHERE t.tenant_no = $1 AND ('*' = ANY (t.pools) OR p.name = ANY (t.pools)))
 ORDER BY p.name;
 

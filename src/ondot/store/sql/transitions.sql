@@ -98,3 +98,9 @@ NULL::uuid AS replay_of, {{not_awaited}}
 -- fragment: event_lock
 -- The first key of the advisory locks of subscriptions to events; the second is the tenant's number.
 1869505653
+
+-- fragment: is_delivery_due
+-- Whether a delivery of a message may start by some instant: `<= instant)` follows. All of them belong to the installation.
+EXISTS (SELECT FROM ondot.ready
+        WHERE pool_no = (SELECT pool_no FROM ondot.pool WHERE name = ':deliveries')
+          AND class = ANY ('{0,1,2,3,4,5}'::smallint[]) AND tenant_no = 0 AND ready_at
