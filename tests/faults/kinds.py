@@ -18,7 +18,7 @@ from tests.faults.scene import Scene
 SUBMIT = ("-- name: insert_due_jobs ", "-- name: insert_once_jobs ", "-- name: insert_jobs ")
 PLAN = ("-- name: plan_fires ",)
 LEASE = ("-- name: lease_executions ",)
-COMPLETE = ("-- name: complete_executions ", "-- name: succeed_executions ")
+COMPLETE = ("-- name: complete_executions ", "-- name: succeed_executions ", "-- name: succeed_labelled ")
 
 WRONG_CLOCKS = ("+3600s", "-3600s", "+0 x1.02", "+0 x0.98")
 TERMINATED_SHARE = 0.3

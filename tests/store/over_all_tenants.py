@@ -80,6 +80,7 @@ BLOCKS: Final = {
     "find_free": "of children that the caller has locked",
     "unblock": "of children that the caller has locked",
     "succeed_executions": "fenced by worker and attempt",
+    "succeed_labelled": "fenced by worker and attempt",
     "find_chores": "housekeeping",
     "explain_suspects": "the slots of workers are for all tenants",
     "forget_gates": "housekeeping",

@@ -24,6 +24,7 @@ CODES: Final[Mapping[str, int]] = MappingProxyType(
         "invalid-schedule": 422,
         "invalid-graph": 400,
         "invalid-parameters": 422,
+        "invalid-query": 422,
         "idempotency-key-reused": 422,
         "too-large": 413,
         "unauthorized": 401,

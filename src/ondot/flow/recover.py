@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from ondot.flow.complete import OnArrivals, pools_to_wake, runs_to_advance
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.workflows.attempts import find_step_attempts
-from ondot.model.completion import Completion, class_of_returned, decide_loss, expire, give_back
+from ondot.model.completion import Completion, class_of_returned, decide_loss, expire, give_back, with_labels
 from ondot.model.execution import State
 from ondot.model.ids import LeaseId, WorkerId
 from ondot.model.job import JobSpec
@@ -155,9 +155,9 @@ async def _completions(
 def _give_back(execution: LostExecution, spec: JobSpec | None, *, unnamed: bool) -> Completion:
     if unnamed:
         error = AttemptError("lease_unheard", "The worker never received this lease: no call was made.")
-        return give_back(execution, error, priority_class=class_of_returned(spec, execution.losses))
+        return with_labels(give_back(execution, error, priority_class=class_of_returned(spec, execution.losses)), spec)
     if execution.expired_at is not None:
-        return expire(execution, execution.expired_at)
+        return with_labels(expire(execution, execution.expired_at), spec)
     losses = execution.losses + 1
     priority_class = class_of_returned(spec, losses)
     return decide_loss(execution, spec, losses, _loss(execution), priority_class=priority_class)

@@ -27,7 +27,7 @@ from ondot.flow.output import Outputs
 from ondot.flow.resolve import Resolved, resolve_secrets
 from ondot.flow.vault import Vault
 from ondot.flow.workflows.attempts import StepAttempt
-from ondot.model.completion import Completion, decide, expire, stop, succeed
+from ondot.model.completion import Completion, decide, expire, stop, succeed, with_labels
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
@@ -253,7 +253,7 @@ class Runner:
                     continue
                 if isinstance(begun, Completion):
                     return begun
-                return None if begun else stop(leased, reason="cancelled")
+                return None if begun else with_labels(stop(leased, reason="cancelled"), spec)
             report = NotBegun(reason)
         except asyncio.CancelledError:
             report = NotBegun("The worker is stopping.")
@@ -353,9 +353,9 @@ def direct_target(assignment: Assignment, targets: Targets) -> Target[Any] | Non
 def refuse(assignment: Assignment, spec: JobSpec, may_start: MayStart = lambda: None) -> Completion | None:
     """The outcome of an attempt whose call must not be made; None if it may."""
     if assignment.over:
-        return stop(assignment.leased, reason=assignment.over)
+        return with_labels(stop(assignment.leased, reason=assignment.over), spec)
     if (late := _expire_if_late(assignment)) is not None:
-        return late
+        return with_labels(late, spec)
     if reason := may_start():
         return decide(assignment.leased, spec, NotBegun(reason), random)
     return None

@@ -75,6 +75,8 @@ class Completion(Struct, frozen=True):
     pause_after: int | None = None
     has_more_at_end: bool = False
     retry_at: datetime | None = None
+    labels: dict[str, str] | None = None
+    """Of the job, to be found by; None if it has none."""
 
     @property
     def state(self) -> State:
@@ -89,7 +91,12 @@ class Completion(Struct, frozen=True):
 
 
 def succeed(
-    attempt: AttemptKey, result: str | None = None, *, pause_after: int | None = None, has_more_at_end: bool = False
+    attempt: AttemptKey,
+    result: str | None = None,
+    *,
+    pause_after: int | None = None,
+    has_more_at_end: bool = False,
+    labels: dict[str, str] | None = None,
 ) -> Completion:
     return Completion(
         attempt.id,
@@ -99,6 +106,7 @@ def succeed(
         result=result,
         pause_after=pause_after,
         has_more_at_end=has_more_at_end,
+        labels=labels,
     )
 
 
@@ -205,25 +213,34 @@ def expire(attempt: AttemptKey, start_by: datetime) -> Completion:
     )
 
 
+def with_labels(completion: Completion, spec: JobSpec | None) -> Completion:
+    """The completion with the labels of its job, which history keeps."""
+    return structs.replace(completion, labels=spec.labels) if spec is not None and spec.labels else completion
+
+
 def decide(attempt: LeasedAttempt, spec: JobSpec, report: Report, random: Callable[[], float]) -> Completion:
     """What follows from a report. `random` returns a number in [0, 1), which spreads retries."""
     match report:
         case Succeeded():
             return succeed(
-                attempt, report.result, pause_after=spec.pause_after_failures, has_more_at_end=attempt.has_more_at_end
+                attempt,
+                report.result,
+                pause_after=spec.pause_after_failures,
+                has_more_at_end=attempt.has_more_at_end,
+                labels=spec.labels or None,
             )
         case Failed():
-            return _decide_failure(attempt, spec, report, random())
+            return with_labels(_decide_failure(attempt, spec, report, random()), spec)
         case Cancelled():
             error = AttemptError("cancelled", report.message, facts={"forced": report.forced})
-            return stop(attempt, reason="cancelled", error=error, result=report.result)
+            return with_labels(stop(attempt, reason="cancelled", error=error, result=report.result), spec)
         case Interrupted():
             losses = attempt.losses + 1
             error = AttemptError(report.code, report.reason, report.detail)
             return decide_loss(attempt, spec, losses, error, priority_class=class_of_retry(spec, losses))
         case NotBegun():
             error = AttemptError("not_begun", report.reason)
-            return give_back(attempt, error, priority_class=class_of_returned(spec, attempt.losses))
+            return with_labels(give_back(attempt, error, priority_class=class_of_returned(spec, attempt.losses)), spec)
         case _:
             assert_never(report)
 
@@ -235,10 +252,11 @@ def decide_loss(
     decision = after_loss(spec.retry if spec else Retry(), losses)
     match decision:
         case RetryIn():
-            return recover(attempt, error, priority_class=priority_class)
+            return with_labels(recover(attempt, error, priority_class=priority_class), spec)
         case GiveUp():
             pause_after = spec.pause_after_failures if spec else None
-            return fail(attempt, Outcome.WORKER_LOST, error, reason=decision.reason, pause_after=pause_after)
+            failed = fail(attempt, Outcome.WORKER_LOST, error, reason=decision.reason, pause_after=pause_after)
+            return with_labels(failed, spec)
         case _:
             assert_never(decision)
 

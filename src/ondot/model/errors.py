@@ -7,6 +7,7 @@
     │   │   ├── InvalidSchedule      a schedule that cannot be parsed, or never fires
     │   │   └── InvalidGraph    400  a cycle, or a parent that does not exist
     │   ├── InvalidParameters   422  of the query or a header
+    │   │   └── InvalidQuery         a search that cannot be parsed, with the position
     │   ├── KeyReused           422  an idempotency key with another body
     │   └── TooLarge            413
     ├── Unauthorized          401  no API key, or an unknown one
@@ -85,6 +86,11 @@ class InvalidGraph(InvalidBody):
 class InvalidParameters(InvalidRequest):
     code = "invalid-parameters"
     title = "The parameters are not valid"
+
+
+class InvalidQuery(InvalidParameters):
+    code = "invalid-query"
+    title = "The search cannot be parsed"
 
 
 class KeyReused(InvalidRequest):

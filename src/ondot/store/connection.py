@@ -53,6 +53,9 @@ DATABASE_ERROR = asyncpg.PostgresError
 TAKEN = asyncpg.UniqueViolationError
 """Another row has that key."""
 
+TOO_LATE = (TimeoutError, asyncpg.QueryCanceledError)
+"""A statement did not end within the deadline that was given for it alone, and was cancelled."""
+
 LOCKED = asyncpg.LockNotAvailableError
 """Another transaction did not release a lock in time."""
 

@@ -155,6 +155,14 @@ async def get_execution(connection: Connection, tenant_no: TenantNo, id_: Execut
     return _execution_row(row) if row else None
 
 
+async def read_executions(
+    connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]
+) -> list[ExecutionRow]:
+    """Those of these executions that exist, newest first by id."""
+    rows = await connection.fetch(_SQL["read_executions"].text, tenant_no, ids) if ids else []
+    return [_execution_row(row) for row in rows]
+
+
 async def list_executions(
     connection: Connection,
     tenant_no: TenantNo,

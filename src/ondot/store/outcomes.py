@@ -6,6 +6,7 @@ from enum import StrEnum
 from operator import attrgetter
 from uuid import UUID
 
+import msgspec
 from msgspec import Struct
 
 from ondot.model.completion import Completion
@@ -63,6 +64,7 @@ async def complete_executions(
         last_of,
         [completion.pause_after for completion in ordered],
         [completion.retry_at for completion in ordered],
+        _labels(ordered),
     )
     return [Written(id_, State(state), *wakes) for id_, state, *wakes in rows]
 
@@ -73,15 +75,26 @@ async def succeed_executions(
     """Write plain successes, fenced; those that are missing from the answer changed nothing, or are plain no more."""
     ordered = sorted(completions, key=attrgetter("execution_id"))
     ids = [completion.execution_id for completion in ordered]
+    labels = _labels(ordered)
     counted: list[ExecutionId] | None = await connection.fetchval(
-        _SQL["succeed_executions"].text,
+        _SQL["succeed_labelled" if labels else "succeed_executions"].text,
         worker_id,
         ids,
         collapse_equal([completion.attempt_no for completion in ordered]),
         collapse_equal([completion.result for completion in ordered]),
         last_of,
+        *([collapse_equal(labels)] if labels else []),
     )
     return [Written(id_, State.SUCCEEDED) for id_ in (ids if counted is None else counted)]
+
+
+def _labels(completions: Sequence[Completion]) -> list[str | None]:
+    """The labels of each as JSON; empty if none has any, as in most batches."""
+    if not any(completion.labels for completion in completions):
+        return []
+    return [
+        msgspec.json.encode(completion.labels).decode() if completion.labels else None for completion in completions
+    ]
 
 
 async def find_outcomes(

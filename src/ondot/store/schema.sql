@@ -480,6 +480,7 @@ CREATE TABLE ondot.history (
     replay_of uuid,
     step_no integer,
     item_no integer,
+    labels jsonb,
     CONSTRAINT history_pkey PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 CREATE INDEX history_job ON ONLY ondot.history USING btree (job_id, fire_at);
@@ -1235,11 +1236,13 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.day_starts(day date)
 -- ondot.due_at(id uuid, fire_at timestamp with time zone)
 -- ondot.enqueue(function text, payload jsonb, at timestamp with time zone, pool text, priority text, name text, labels jsonb, max_retries integer, timeout_s double precision, start_deadline_s double precision, tenant text)
+-- ondot.find_once(tenant integer, job uuid)
 -- ondot.first_id_at(instant timestamp with time zone)
 -- ondot.gated_changed()
 -- ondot.id_of(tick bigint)
 -- ondot.is_live(job uuid)
 -- ondot.is_node_alive(expires_at timestamp with time zone, beat_at timestamp with time zone)
+-- ondot.labels_of(tenant integer, job uuid)
 -- ondot.live_executions(job uuid)
 -- ondot.lock_gates(ids uuid[])
 -- ondot.make_gates(of_tenant integer, stages jsonb)

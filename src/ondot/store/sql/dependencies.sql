@@ -178,7 +178,8 @@ WITH unblocked AS (
       AND w.child_id = e.job_id AND w.execution_id = e.id
     RETURNING e.*
 ), ended AS (
-    SELECT *, 0 AS failed, 0 AS lost, 'CANCELLED' AS new_state, $3::text AS reason, NULL AS result, NULL AS error
+    SELECT *, 0 AS failed, 0 AS lost, 'CANCELLED' AS new_state, $3::text AS reason, NULL AS result, NULL AS error,
+           ondot.labels_of(tenant_no, job_id) AS labels
     FROM unblocked
 ),
 {{end}},

@@ -107,7 +107,8 @@ WITH unqueued AS (
     WHERE id = ANY ($2::uuid[]) AND ($1::integer IS NULL OR tenant_no = $1) AND state = ANY ($5::text[])
     RETURNING *
 ), ended AS (
-    SELECT u.*, 0 AS failed, 0 AS lost, $4::text AS new_state, r.reason, NULL AS result, NULL AS error
+    SELECT u.*, 0 AS failed, 0 AS lost, $4::text AS new_state, r.reason, NULL AS result, NULL AS error,
+           ondot.labels_of(u.tenant_no, u.job_id) AS labels
     FROM unqueued u JOIN unnest($2, $3::text[]) AS r(id, reason) USING (id)
 ),
 {{end}},

@@ -101,6 +101,26 @@ JOIN ondot.pool p ON p.pool_no = e.pool_no
 LEFT JOIN ondot.run r ON r.id = e.job_id AND e.origin = 'step'
 ORDER BY g.due_at DESC, g.id DESC;
 
+-- name: read_executions :many
+-- index: execution_pkey, history_pkey, run_pkey
+-- Executions by their ids, newest first.
+-- $1 tenant_no, $2 ids
+SELECT e.*, p.name AS pool, r.job_id AS workflow_id
+FROM (
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
+           pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
+           NULL::jsonb AS error, step_no, item_no
+    FROM ondot.execution WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer
+    UNION ALL
+    SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, ended_at,
+           pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, step_no,
+           item_no
+    FROM ondot.history WHERE id = ANY ($2) AND tenant_no = $1
+) e
+JOIN ondot.pool p ON p.pool_no = e.pool_no
+LEFT JOIN ondot.run r ON r.id = e.job_id AND e.origin = 'step'
+ORDER BY e.id DESC;
+
 -- name: fire_of :one
 -- index: execution_pkey, history_pkey
 -- $1 tenant_no, $2 id

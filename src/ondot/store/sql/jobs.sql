@@ -34,7 +34,7 @@ WITH new AS (
 {{plan}},
 ended AS (
     SELECT execution_id AS id, id AS job_id, fire_at, ready_at, $1 AS tenant_no, 1 AS job_version, pool_no, class,
-           refusal AS reason,
+           refusal AS reason, nullif(labels, '{}') AS labels,
            {{never_made}}
     FROM new WHERE refusal IS NOT NULL
 ),

@@ -1,3 +1,22 @@
+-- fragment: succeed
+-- transition: succeed. Ends the executions of the CTE `outcome`.
+ended AS (
+    DELETE FROM ondot.execution e USING outcome o
+    WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
+      AND e.worker_id = $1::uuid AND e.state = 'RUNNING' AND NOT {{has_more_at_end}}
+    RETURNING e.id, e.job_id, e.fire_at, e.ready_at, e.started_at, e.tenant_no, e.job_version, e.pool_no, e.attempt_no,
+              e.failures, e.losses, e.class, e.origin, e.payload, e.replay_of, o.result, o.labels
+), recorded AS (
+    {{insert_into_history}}
+    FROM (SELECT *, $1 AS worker_id, 0 AS failed, 0 AS lost, 'SUCCEEDED' AS new_state, NULL AS reason, NULL AS error,
+                 NULL::integer AS step_no, NULL::integer AS item_no
+          FROM ended) e
+), given_back AS (
+    DELETE FROM ondot.lease WHERE id = ANY ($5::uuid[]) AND worker_id = $1
+      AND (SELECT count(*) FROM ended) = cardinality($2)
+)
+SELECT CASE WHEN (SELECT count(*) FROM ended) < cardinality($2) THEN ARRAY(SELECT id FROM ended) END AS counted
+
 -- name: complete_executions :many
 -- transition: succeed, fail, stop, expire, retry, recover, return
 -- locks: executions, then counts of tenants, then leases, then gates by the trigger on gated
@@ -11,18 +30,19 @@
 -- missing from the answer and still the worker's own (find_outcomes) is written again.
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 states, $5 outcomes, $6 results, $7 errors, $8 reasons,
 -- $9 delays in seconds, $10 classes, $11 leases of which these are the last, $12 failures in a row after which the job
--- is paused (NULL: never), $13 instants before which it is not retried (NULL: none; a year away at most)
+-- is paused (NULL: never), $13 instants before which it is not retried (NULL: none; a year away at most), $14 labels of the
+-- jobs (NULL: none; none at all if no job has any)
 WITH outcome AS (
     SELECT *, (outcome IN ('FAILED', 'TIMED_OUT'))::integer AS failed, (outcome = 'WORKER_LOST')::integer AS lost
     FROM unnest($2::uuid[], $3::integer[], $4::text[], $5::text[], $6::text[], $7::text[], $8::text[],
-                $9::double precision[], $10::smallint[], $12::integer[], $13::timestamptz[])
-         AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class, pause_after, retry_at)
+                $9::double precision[], $10::smallint[], $12::integer[], $13::timestamptz[], $14::text[])
+         AS o(id, attempt_no, new_state, outcome, result, error, reason, delay_s, new_class, pause_after, retry_at, labels)
 ), finished AS (
     DELETE FROM ondot.execution e USING outcome o
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1::uuid AND e.state = 'RUNNING'
       AND o.new_state IN ('SUCCEEDED', 'FAILED', 'CANCELLED', 'SKIPPED')
-    RETURNING e.*, o.new_state, o.outcome, o.failed, o.lost, o.result, o.error, o.pause_after,
+    RETURNING e.*, o.new_state, o.outcome, o.failed, o.lost, o.result, o.error, o.pause_after, o.labels,
               CASE WHEN o.new_state = 'CANCELLED' THEN coalesce(e.cancel_reason, o.reason) ELSE o.reason END AS reason
 ), stopped AS (
     -- Separate from `finished`: with one condition on both rows the planner cannot filter the outcomes alone, expects
@@ -31,7 +51,7 @@ WITH outcome AS (
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1 AND e.state = 'RUNNING' AND e.cancel_at IS NOT NULL
       AND o.new_state IN ('RETRYING', 'PENDING')
-    RETURNING e.*, 'CANCELLED', o.outcome, o.failed, o.lost, o.result, o.error, o.pause_after,
+    RETURNING e.*, 'CANCELLED', o.outcome, o.failed, o.lost, o.result, o.error, o.pause_after, o.labels,
               coalesce(e.cancel_reason, o.reason)
 ), ended AS (
     SELECT * FROM finished UNION ALL SELECT * FROM stopped
@@ -137,24 +157,22 @@ SELECT execution_id, state, pool_no, ready_at, gated, NULL FROM again;
 -- last
 WITH outcome AS (
     SELECT o.id, coalesce(o.attempt_no, ($3)[1]) AS attempt_no,
-           CASE WHEN cardinality($4) = 1 THEN ($4)[1] ELSE o.result END AS result
+           CASE WHEN cardinality($4) = 1 THEN ($4)[1] ELSE o.result END AS result, NULL::jsonb AS labels
     FROM unnest($2::uuid[], $3::integer[], $4::text[]) AS o(id, attempt_no, result)
-), ended AS (
-    DELETE FROM ondot.execution e USING outcome o
-    WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
-      AND e.worker_id = $1::uuid AND e.state = 'RUNNING' AND NOT {{has_more_at_end}}
-    RETURNING e.id, e.job_id, e.fire_at, e.ready_at, e.started_at, e.tenant_no, e.job_version, e.pool_no, e.attempt_no,
-              e.failures, e.losses, e.class, e.origin, e.payload, e.replay_of, o.result
-), recorded AS (
-    {{insert_into_history}}
-    FROM (SELECT *, $1 AS worker_id, 0 AS failed, 0 AS lost, 'SUCCEEDED' AS new_state, NULL AS reason, NULL AS error,
-                 NULL::integer AS step_no, NULL::integer AS item_no
-          FROM ended) e
-), given_back AS (
-    DELETE FROM ondot.lease WHERE id = ANY ($5::uuid[]) AND worker_id = $1
-      AND (SELECT count(*) FROM ended) = cardinality($2)
-)
-SELECT CASE WHEN (SELECT count(*) FROM ended) < cardinality($2) THEN ARRAY(SELECT id FROM ended) END AS counted;
+),
+{{succeed}};
+
+-- name: succeed_labelled :one
+-- transition: succeed        locks: executions, then leases        index: execution_pkey
+-- The same for a batch in which a job has labels.
+-- $1 to $5 as in succeed_executions, $6 labels (once if equal for all)
+WITH outcome AS (
+    SELECT o.id, coalesce(o.attempt_no, ($3)[1]) AS attempt_no,
+           CASE WHEN cardinality($4) = 1 THEN ($4)[1] ELSE o.result END AS result,
+           CASE WHEN cardinality($6) = 1 THEN ($6)[1] ELSE o.labels END AS labels
+    FROM unnest($2::uuid[], $3::integer[], $4::text[], $6::text[]) AS o(id, attempt_no, result, labels)
+),
+{{succeed}};
 
 -- name: find_outcomes :many
 -- index: history_pkey, attempt_pkey

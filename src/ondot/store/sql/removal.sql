@@ -41,7 +41,7 @@ WITH stopped AS (
     RETURNING *
 ), ended AS (
     SELECT s.*, 0 AS failed, 0 AS lost, 'CANCELLED' AS new_state, s.cancel_reason AS reason, NULL::text AS result,
-           NULL::text AS error
+           NULL::text AS error, NULL::jsonb AS labels
     FROM stopped s
 ),
 {{end}},

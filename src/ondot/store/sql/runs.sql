@@ -117,7 +117,8 @@ WITH gone AS (
     WHERE id = $1::uuid AND state IN ('RUNNING', 'BLOCKED') AND worker_id IS NULL
     RETURNING *
 ), ended AS (
-    SELECT g.*, 0 AS failed, 0 AS lost, $2::text AS new_state, $3::text AS reason, $6::text AS result, $4::text AS error
+    SELECT g.*, 0 AS failed, 0 AS lost, $2::text AS new_state, $3::text AS reason, $6::text AS result, $4::text AS error,
+           ondot.labels_of(g.tenant_no, g.job_id) AS labels
     FROM gone g
 ),
 {{end}},

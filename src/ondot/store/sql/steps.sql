@@ -35,7 +35,7 @@ WITH ended AS (
            $4::integer AS job_version, f.pool_no, 0 AS attempt_no, 0 AS failures, 0 AS losses, 0 AS failed, 0 AS lost,
            f.class, 'FAILED' AS new_state, 'step' AS origin, f.reason,
            NULL::json AS payload, NULL::text AS result, f.error, NULL::uuid AS replay_of, NULL::uuid AS awaited_by,
-           f.step_no, f.item_no
+           f.step_no, f.item_no, ondot.labels_of($2, $3::uuid) AS labels
     FROM unnest($6::uuid[], $7::integer[], $8::integer[], $9::smallint[], $10::text[], $11::integer[], $12::text[])
          AS f(execution_id, step_no, pool_no, class, error, item_no, reason)
 ),

@@ -42,13 +42,13 @@ planned AS (
 
 -- fragment: insert_into_history
 -- Any transition to an end. FROM follows. Its rows are those of `execution`, with new_state, reason, result, error, and
--- with failed and lost: what the last attempt adds to failures and losses.
+-- with failed and lost: what the last attempt adds to failures and losses. labels: of its job, NULL if that has none.
 INSERT INTO ondot.history (id, job_id, worker_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,
     pool_no, attempt_no, failures, losses, class, state, origin, reason, payload, result, error, replay_of, step_no,
-    item_no)
+    item_no, labels)
 SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tenant_no, job_version,
        pool_no, attempt_no, failures + failed, losses + lost, class, new_state, origin, reason, payload, result::json,
-       error::jsonb, replay_of, step_no, item_no
+       error::jsonb, replay_of, step_no, item_no, labels::jsonb
 
 -- fragment: has_more_at_end
 -- Whether the end of an execution `e` has more to do than to record it. A lease returns it, and succeed_executions leaves

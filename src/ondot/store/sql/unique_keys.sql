@@ -60,7 +60,7 @@ WITH replaced AS (
     RETURNING t.job_id, t.job_version, a.fire_at, a.execution_id, a.reason
 ), ended AS (
     SELECT g.execution_id AS id, g.job_id, g.fire_at, g.fire_at AS ready_at, $1 AS tenant_no, g.job_version,
-           coalesce(j.pool_no, o.pool_no) AS pool_no, 2 AS class, g.reason,
+           coalesce(j.pool_no, o.pool_no) AS pool_no, 2 AS class, g.reason, ondot.labels_of($1, g.job_id) AS labels,
            {{never_made}}
     FROM (SELECT * FROM gone UNION ALL SELECT * FROM kept) g
     LEFT JOIN LATERAL (SELECT pool_no FROM ondot.job WHERE id = g.job_id AND tenant_no = $1 LIMIT 1) j ON true
