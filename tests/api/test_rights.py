@@ -84,6 +84,7 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/dead-letters/operations": READ,
     "GET /v1/dead-letters/operations/{id}": READ,
     "POST /v1/dead-letters/operations/{id}/cancel": RUN,
+    "GET /v1/report": READ,
     "GET /v1/pools": READ,
     "GET /v1/pools/{name}": READ,
     "PATCH /v1/pools/{name}": Right.POOLS_MANAGE,

@@ -28,11 +28,13 @@ from ondot.flow.change import change
 from ondot.flow.events.receive import EventReceiver
 from ondot.flow.explain import explain_job
 from ondot.flow.plan import Planning, plan_timers
+from ondot.flow.report.make import make_report
 from ondot.model.event import read_event
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, first_id_at
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.planning import first_execution_id
+from ondot.model.report.window import Window
 from ondot.model.schedule import OnEvent, Schedule
 from ondot.model.workflow.states import RunState
 from ondot.store import (
@@ -48,6 +50,7 @@ from ondot.store import (
     overview,
     own_events,
     pools,
+    report,
     run_reads,
     run_views,
     steps,
@@ -126,11 +129,14 @@ async def use_everything(world: World) -> None:
     await start_backfill(world.database, DEFAULT_TENANT, recurring.id, backfill, render=lambda _: "")
     await world.work_off()
     await explain_job(world.database, DEFAULT_TENANT, recurring.id, at=world.now)
+    window = Window(world.now - timedelta(days=1), world.now, "UTC", is_open=True)
+    await make_report(world.database, DEFAULT_TENANT, window, is_whole=True)
     await use_events(world)
     async with world.database.connection() as connection:
         for number in range(PAGE):
             await audit.record(connection, DEFAULT_TENANT, "somebody", "execution.cancel", pages[number].id)
         await look_around(world, connection, recurring.id, pages[0].id)
+        await report.measure_before(connection, DEFAULT_TENANT, [recurring.id], world.now)
 
 
 def a_run(id_: ExecutionId, job_id: JobId, started_at: datetime) -> RunRow:

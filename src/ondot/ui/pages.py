@@ -42,6 +42,7 @@ from ondot.ui.me import LOCAL_ME, Auth, Me, read_me
 from ondot.ui.overview import read_overview
 from ondot.ui.reference import read_reference
 from ondot.ui.render import Renderer
+from ondot.ui.report import read_report
 from ondot.ui.run import read_run
 from ondot.ui.run_picture import read_run_steps, read_shape
 from ondot.ui.run_states import STATES as STEP_STATES
@@ -323,6 +324,20 @@ class Site:
         )
         return HTMLResponse(html, headers=HEADERS)
 
+    async def report(self, request: Request) -> Response:
+        """`/report`, which shows the troubles of the installation to those who see all of it."""
+        try:
+            caller = await self.allow(request, Right.JOBS_READ)
+            found = await read_report(
+                self.database, caller.tenant_no, request.query_params, is_whole=await self.sees_all(caller)
+            )
+            open_letters = await self.count_letters(request, caller)
+            me = await self.me(request, caller)
+        except (Unauthorized, Forbidden, Unavailable) as error:
+            return self.refuse(request, error)
+        html = self.renderer.page("report", found=found, now=found.now, open_letters=open_letters, me=me)
+        return HTMLResponse(html, headers=HEADERS)
+
     async def schedules(self, read: ReadPreview, request: Request) -> Response:
         open_letters, me = 0, LOCAL_ME
         try:
@@ -431,6 +446,7 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
         "/": site.overview,
         **{page.path: partial(site.serve, page) for page in PAGES},
         "/fleet": site.fleet,
+        "/report": site.report,
         "/docs": partial(site.docs, render_docs),
         "/ui/live": partial(site.follow, "overview"),
         "/ui/live/fleet": partial(site.follow, "fleet"),

@@ -1,0 +1,61 @@
+"""`/report`: last night on one page (O10), each trouble with the button that repairs it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+
+from ondot.flow.report.make import make_report
+from ondot.model.errors import InvalidParameters
+from ondot.model.ids import TenantNo
+from ondot.model.report.findings import TITLES, Finding, Report
+from ondot.model.report.window import Window, parse_window
+from ondot.store.database import Database
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    findings: tuple[Finding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportView:
+    """`fault`: the window that was asked for cannot be read, so that of the last day is shown."""
+
+    now: datetime
+    since: str
+    zone: str
+    window: Window
+    report: Report
+    needed: tuple[Section, ...]
+    others: tuple[Section, ...]
+    fault: str | None
+
+
+async def read_report(
+    database: Database, tenant_no: TenantNo, query: Mapping[str, str], *, is_whole: bool
+) -> ReportView:
+    now = database.clock.now()
+    since, until, zone = query.get("since") or "24h", query.get("until") or None, query.get("zone") or "UTC"
+    fault = None
+    try:
+        window = parse_window(since[:64], until, zone[:64], now)
+    except InvalidParameters as error:
+        fault, since, zone = error.message, "24h", "UTC"
+        window = parse_window(since, None, zone, now)
+    report = await make_report(database, tenant_no, window, is_whole=is_whole)
+    return ReportView(
+        report.now,
+        since,
+        zone,
+        window,
+        report,
+        _sections([one for one in report.findings if one.is_open]),
+        _sections([one for one in report.findings if not one.is_open]),
+        fault,
+    )
+
+
+def _sections(findings: list[Finding]) -> tuple[Section, ...]:
+    return tuple(Section(TITLES[kind], tuple(alike)) for kind, alike in groupby(findings, key=lambda one: one.kind))

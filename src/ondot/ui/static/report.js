@@ -1,0 +1,42 @@
+/* The buttons of the report, each one call of the API; and "yesterday" in the reader's own zone. */
+(() => {
+  "use strict";
+
+  const refusal = document.getElementById("refusal");
+  const done = document.getElementById("done");
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+
+  for (const link of document.querySelectorAll("a[data-since]")) {
+    link.href = `/report?since=${link.dataset.since}&zone=${encodeURIComponent(zone)}`;
+  }
+
+  async function repair(button) {
+    if (!window.confirm(`${button.textContent.trim()}?`)) return;
+    button.disabled = true;
+    const options = { method: button.dataset.method, headers: { accept: "application/json" } };
+    if (button.dataset.body !== undefined) {
+      options.body = button.dataset.body;
+      options.headers["content-type"] = "application/json";
+    }
+    try {
+      const response = await fetch(button.dataset.path, options);
+      if (!response.ok) {
+        const problem = await response.json().catch(() => ({}));
+        throw new Error(problem.detail || problem.title || `The server returned ${response.status}.`);
+      }
+      refusal.hidden = true;
+      done.textContent = `Done: ${button.textContent.trim()}. Reload the page to see what is left.`;
+      done.hidden = false;
+      button.closest("li").classList.add("repaired");
+    } catch (error) {
+      button.disabled = false;
+      refusal.textContent = error instanceof TypeError ? "The server cannot be reached. The action may not have been done: reload the page to check." : error.message;
+      refusal.hidden = false;
+    }
+  }
+
+  document.getElementById("main").addEventListener("click", (event) => {
+    const button = event.target.closest("button[data-path]");
+    if (button) repair(button);
+  });
+})();
