@@ -61,6 +61,7 @@ class ExecutionOut(BaseModel):
     run_id: UUID | None = Field(default=None, description="The run of which it is a step.")
     step: str | None = Field(default=None, description="The name of the step.")
     item: int | None = Field(default=None, description="The number of its item, if the step is mapped.")
+    trace_id: str | None = Field(default=None, description="The id of its trace: its caller's, its run's or its own.")
 
 
 class ExecutionDetail(ExecutionOut):

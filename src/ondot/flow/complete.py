@@ -57,6 +57,8 @@ class Done(Struct, frozen=True):
     lease_id: LeaseId
     assignment: Assignment | None = None
     ended_s: float = 0.0
+    trace_id: str | None = None
+    """For the log, if the attempt is traced."""
 
 
 class Completer:
@@ -240,7 +242,7 @@ class Completer:
         for done in batch:
             state = states.get(done.completion.execution_id, State.SUCCEEDED)
             if state is not State.SUCCEEDED:
-                _log_transition(done.completion, state)
+                _log_transition(done, state)
 
     def _measure(self, ended: Sequence[Done]) -> None:
         if not ended:
@@ -315,7 +317,9 @@ def runs_to_advance(written: Iterable[Written]) -> set[UUID]:
     return {entry.awaited_by for entry in written if entry.awaited_by is not None}
 
 
-def _log_transition(completion: Completion, state: State) -> None:
+def _log_transition(done: Done, state: State) -> None:
+    completion = done.completion
+    traced = {} if done.trace_id is None else {"trace_id": done.trace_id}
     log.info(
         f"execution.{state.value.lower()}",
         execution_id=str(completion.execution_id),
@@ -324,4 +328,5 @@ def _log_transition(completion: Completion, state: State) -> None:
         again_in_s=round(completion.delay_s, 3) if state is State.RETRYING and not completion.retry_at else None,
         again_at=completion.retry_at.isoformat() if state is State.RETRYING and completion.retry_at else None,
         reason=completion.reason,
+        **traced,
     )

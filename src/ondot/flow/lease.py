@@ -27,6 +27,7 @@ from ondot.flow.lanes import Lanes
 from ondot.flow.measure import MEASURES
 from ondot.flow.quotas import count_tenants
 from ondot.flow.served_tenants import TenantNos
+from ondot.flow.trace_links import Links, find_links
 from ondot.flow.workflows.attempts import StepAttempt, find_step_attempts
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Scopes, Take
@@ -56,6 +57,7 @@ from ondot.store.queue import (
     take_tokens,
 )
 from ondot.telemetry.metrics import LEASED
+from ondot.telemetry.trace import active_tracer
 
 MOST_GATES = 6
 """Rounds of admission in a pass: an execution that passes one gate may stand before the next."""
@@ -76,6 +78,8 @@ class Assignment(Struct, frozen=True):
     """Which step of which run it is an attempt of, if any."""
     hops: int | None = None
     """How many events led to one that this attempt sends; None: no event started it."""
+    links: Links | None = None
+    """The traces of what led to it, and how, if traces are recorded: the execution that it repeats, or its event."""
 
     @property
     def is_suspect(self) -> bool:
@@ -421,6 +425,9 @@ class Leaser:
         returned = {row.job_id for row in leased if _may_be_stopped(row)}
         over = await find_stopped_jobs(connection, sorted(returned)) if returned else {}
         hops = await _find_hops(connection, leased) if "event" in origins else {}
+        links: dict[ExecutionId, Links] = {}
+        if active_tracer() is not None and not origins.isdisjoint({"replay", "event"}):
+            links = await find_links(connection, leased, specs)
         return [
             Assignment(
                 row,
@@ -429,6 +436,7 @@ class Leaser:
                 payloads.get(row.id) or (bytes(spec.payload) if spec else b"null"),
                 over.get(row.job_id) if _may_be_stopped(row) else None,
                 hops=hops.get(row.id),
+                links=links.get(row.id),
             )
             for row, version in zip(leased, versions, strict=True)
         ]

@@ -12,7 +12,7 @@ from itertools import repeat
 from typing import Final
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ondot.flow.events.subscriptions import add_subscriptions
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
@@ -21,11 +21,13 @@ from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, fill_in_schedule
 from ondot.model.planning import Timer
 from ondot.model.schedule import Once, jitter_offset, next_fire
+from ondot.model.trace import Part, TraceContext, derive_span_id, parse_traceparent
 from ondot.model.unique_keys import claim_of
 from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import NewJob, NewOnceJob, insert_jobs, insert_once_jobs
+from ondot.telemetry.trace import Tracer, active_tracer
 
 NOBODY: Final[Iterable[UUID | None]] = repeat(None)
 """The creators of jobs whose creators are not known."""
@@ -66,6 +68,8 @@ def new_once_jobs(
     """
     horizon_at = now + timedelta(seconds=database.settings.horizon_s)
     ids = database.clock.new_ids(2 * len(specs))
+    if (tracer := active_tracer()) is not None:
+        specs = [start_trace(tracer, spec, job_id) for spec, job_id in zip(specs, ids, strict=False)]
     jobs: list[NewOnceJob] = []
     for job_id, execution_id, given, creator in zip(
         ids[: len(specs)], ids[len(specs) :], specs, creators, strict=False
@@ -82,11 +86,25 @@ def new_once_jobs(
 
 
 def new_job(job_id: JobId, given: JobSpec, numbers: dict[str, PoolNo], now: datetime) -> NewJob:
+    if (given.trace is not None or not given.recurs) and (tracer := active_tracer()) is not None:
+        given = start_trace(tracer, given, job_id)
     spec = fill_in_schedule(given, job_id, now)
     if spec.depends_on:
         # Its one fire has an execution from the start, which waits: `workflows.depends`.
         return NewJob(job_id, spec, numbers[spec.pool], None, first_fire(spec, now))
     return NewJob(job_id, spec, numbers[spec.pool], first_fire(spec, now), now if spec.recurs else None)
+
+
+def start_trace(tracer: Tracer, spec: JobSpec, job_id: UUID) -> JobSpec:
+    """The spec with the traceparent of its submit, if its trace is recorded: by its caller's decision, else by its id,
+    so that nothing is stored for the others."""
+    caller = None if spec.trace is None else parse_traceparent(spec.trace)
+    if not tracer.is_sampled(job_id, caller):
+        return spec
+    own = TraceContext(
+        job_id.hex if caller is None else caller.trace_id, derive_span_id(job_id, Part.SUBMIT), is_sampled=True
+    )
+    return structs.replace(spec, trace=own.traceparent)
 
 
 def first_fire(spec: JobSpec, now: datetime) -> datetime | None:

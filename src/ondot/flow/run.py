@@ -397,6 +397,8 @@ def build_call(
     )
     if assignment.hops is not None:
         call = structs.replace(call, hops=assignment.hops)
+    if spec.trace is not None and not spec.recurs:
+        call = structs.replace(call, traceparent=spec.trace)
     return call if assignment.step is None else _as_step(call, assignment.step, results)
 
 

@@ -106,6 +106,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     throttle: Throttle | None = None
     depends_on: tuple[str, ...] = ()
     """The ids of the one-time jobs that it waits for. Before submit also their keys."""
+    trace: str | None = None
+    """The `traceparent` of the request that created this version, if it had one. Executions of a one-time job belong to
+    that trace; those of a recurring one have traces of their own, with a link to it."""
 
     @property
     def recurs(self) -> bool:
@@ -155,6 +158,8 @@ def is_same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
     """Whether a spec means the same as the stored one; an anchor that no user chose does not count."""
     # Through JSON and back, like the stored one: 60 and 60.0 are the same seconds.
     wanted = decode_spec(encode_spec(keep_anchors(keep_hidden(wanted, stored), stored)))
+    if wanted.trace != stored.trace:
+        wanted = structs.replace(wanted, trace=stored.trace)
     return msgspec.json.encode(wanted) == msgspec.json.encode(stored)
 
 

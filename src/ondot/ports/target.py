@@ -94,6 +94,8 @@ class Call(Struct, frozen=True):
     item_no: int | None = None
     hops: int | None = None
     """The `ondothops` of an event that the target sends; None: no event started the execution."""
+    traceparent: str | None = None
+    """The span that the call belongs to; None: no trace is known."""
 
     @property
     def fire_at(self) -> datetime:

@@ -14,11 +14,13 @@ from typing import NoReturn
 
 import uvloop
 
+from ondot import __version__
 from ondot.environment import execute_again
 from ondot.roles.pulse import OnHung
 from ondot.settings import Settings
 from ondot.telemetry.log import configure_logs, get_logger
 from ondot.telemetry.outlet import drain_output, unblock_output
+from ondot.telemetry.trace import close_tracer, open_tracer
 
 TASKS_END_WITHIN_S = 1.0
 FAILED = 1
@@ -38,6 +40,7 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
     """Run a role in a new event loop until it ends; SIGTERM and Ctrl-C set its `stop`."""
     unblock_output()
     configure_logs(settings.log_format, settings.log_level, role=name)
+    open_tracer(name, __version__)
     collect_rarely()
 
     async def main() -> None:
@@ -69,6 +72,7 @@ def run_role(name: str, settings: Settings, role: Role) -> None:
             signal.signal(number, signal.SIG_IGN)
 
     uvloop.run(main())
+    close_tracer()
 
 
 def recycle() -> NoReturn:

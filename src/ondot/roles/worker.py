@@ -12,7 +12,7 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Literal
@@ -26,6 +26,7 @@ from ondot.flow.lease import Leaser
 from ondot.flow.output import Outputs
 from ondot.flow.run import Runner
 from ondot.flow.served_tenants import ServedTenants, TenantNos
+from ondot.flow.traced_run import TracedRunner
 from ondot.flow.vault import Vault
 from ondot.flow.workflows.advance import Advancer
 from ondot.flow.workflows.begin import Beginner
@@ -52,6 +53,7 @@ from ondot.store.workers import (
 )
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import LEASE_AGE, SLOTS, STALLED, UNWRITTEN
+from ondot.telemetry.trace import active_tracer
 
 REGISTER_AGAIN_S = 1.0
 LEASE_WITHIN_S = 600.0
@@ -125,7 +127,11 @@ class Incarnation:
         self._notes = AttemptLogs(database, self._id, objects)
         self._advancer = Advancer(database, self._dispatcher, objects)
         self._completer = Completer(database, self._dispatcher, self._id, slot_free.set, self._advancer.request)
-        self._runner = Runner(
+        tracer = active_tracer()
+        new_runner: Callable[..., Runner] = Runner
+        if tracer is not None:
+            new_runner = partial(TracedRunner, tracer=tracer, worker_id=self._id, now=database.clock.now)
+        self._runner = new_runner(
             targets,
             self._notes,
             Transactor(database, self._dispatcher, self._id, self._advancer.request),

@@ -43,6 +43,7 @@ class Context:
         step: str | None = None,
         item: int | None = None,
         hops: int | None = None,
+        traceparent: str | None = None,
     ) -> None:
         self.execution_id: Final = execution_id
         """The same for all attempts: use it as idempotency key for calls to other systems."""
@@ -62,6 +63,8 @@ class Context:
         """Which item of a mapped step it is, from 0, or None."""
         self.hops: Final = hops
         """The `ondothops` of events that it sends, if an event started it, or None: `client.send_event(event, ctx)`."""
+        self.traceparent: Final = traceparent
+        """The W3C trace context of this attempt, to send along with calls to other systems, or None."""
         self.results: Final = Results(results)
         """The results of the steps above this one, by name, if this attempt is a step of a workflow."""
         self._checkpoint: Any = None if checkpoint is None else msgspec.json.decode(checkpoint)

@@ -148,6 +148,8 @@ def facts(call: Call) -> dict[str, str]:
             known["ONDOT_ITEM"] = str(call.item_no)
     if call.hops is not None:
         known["ONDOT_HOPS"] = str(call.hops)
+    if call.traceparent is not None:
+        known["TRACEPARENT"] = call.traceparent
     return known
 
 

@@ -6,6 +6,8 @@ from typing import Any, Literal
 
 import structlog
 
+from ondot.telemetry.trace_context import add_trace
+
 
 def configure_logs(log_format: Literal["auto", "json", "console"], level: str, *, role: str) -> None:
     """Call it once, at the start of a process: text on a terminal, JSON elsewhere."""
@@ -19,6 +21,7 @@ def configure_logs(log_format: Literal["auto", "json", "console"], level: str, *
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         add_role,
+        add_trace,
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info if as_json else structlog.processors.ExceptionPrettyPrinter(sys.stderr),

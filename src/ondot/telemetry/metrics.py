@@ -94,6 +94,10 @@ RUNS_BLOCKED = Counter(
 LOG_DROPPED = Counter(
     "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
 )
+SPANS = Counter("ondot_spans_total", "Spans recorded for traces", registry=REGISTRY)
+SPANS_LOST = Counter(
+    "ondot_spans_lost_total", "Spans that the collector did not take, or that did not fit the queue", registry=REGISTRY
+)
 WAITS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10, 60, 600, 3600)
 DURATIONS: Final = (0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 10, 30, 60, 300, 1800, 7200)
 BY_POOL: Final = ("pool", "target")

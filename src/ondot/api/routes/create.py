@@ -19,6 +19,7 @@ from ondot.api.job_secrets import admit_secrets_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import Key, batch_of, body_of, idempotency_of, parse_body
+from ondot.api.traces import caller_trace
 from ondot.api.views import created_batch_text, created_job_text
 from ondot.document.body import JobBody
 from ondot.document.parse import job_specs, new_job_spec
@@ -27,11 +28,13 @@ from ondot.flow.idempotency import Idempotency
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.secrets_in_jobs import have_secrets
 from ondot.flow.submit import OnCreated, Render
+from ondot.flow.traced_submit import record_submits, set_caller
 from ondot.flow.workflows.depends import resolve_parents
 from ondot.model.access import Caller, Right
 from ondot.model.job import JobSpec
 from ondot.store.clock import Moment
 from ondot.store.idempotency import has_key
+from ondot.telemetry.trace import active_tracer
 
 
 class _Versioned(msgspec.Struct):
@@ -103,6 +106,9 @@ async def submit_specs(
 ) -> str:
     check_jobs(caller, specs)
     specs = limit_reach(caller, specs)
+    trace = caller_trace(request.scope)
+    if trace is not None:
+        specs = set_caller(specs, trace)
     if caller.pools is not None:
         await check_keys(services, caller, specs)
     await check_step_pools(services, caller, specs)
@@ -126,10 +132,13 @@ async def submit_specs(
         created_by=caller.key_id or caller.user_id,
     )
     tenant = services.quotas.with_quotas(tenant_no)
-    if services.backpressure is None and tenant is None:
+    tracer = active_tracer()
+    if services.backpressure is None and tenant is None and tracer is None:
         return await submit()
     async with AsyncExitStack() as rooms:
         counts: list[OnCreated] = []
+        if tracer is not None:
+            counts.append(record_submits(tracer, trace, moment.at, services.database.clock.now))
         if services.backpressure is not None:
             room = services.backpressure.room_for_jobs(tenant_no, specs, moment.at, idempotency)
             counts.append(await rooms.enter_async_context(room))

@@ -46,4 +46,5 @@ def step_job_spec(spec: JobSpec, step_no: int) -> JobSpec:
         timeout_s=step.timeout_s,
         limits=step.limits,
         cancel_grace_s=spec.cancel_grace_s,
+        trace=None if spec.recurs else spec.trace,
     )

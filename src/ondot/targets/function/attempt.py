@@ -82,6 +82,7 @@ class Attempt:
             step=call.step,
             item=call.item_no,
             hops=call.hops,
+            traceparent=call.traceparent,
         )
 
     def begin(self) -> bool:

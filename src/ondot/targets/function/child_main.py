@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, assert_never
 
 import uvloop
 
+from ondot import __version__
 from ondot.environment import take_environment
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.outcome import Cancelled, Failed, Succeeded
@@ -43,8 +44,11 @@ from ondot.targets.function.child_protocol import (
 )
 from ondot.targets.function.prints import capture_prints
 from ondot.targets.function.target import FunctionCaller
+from ondot.telemetry.trace import close_tracer, open_tracer
 
 _PR_SET_PDEATHSIG: Final = 1
+CLOSES_WITHIN_S: Final = 0.5
+"""A worker kills a child that has not exited after a second."""
 _READ_BYTES: Final = 1024 * 1024
 
 
@@ -124,6 +128,7 @@ class Child(asyncio.Protocol):
             step=begin.step,
             item_no=begin.item_no,
             hops=begin.hops,
+            traceparent=begin.traceparent,
         )
         done = partial(Done, number)
         try:
@@ -166,6 +171,7 @@ def main(
     faulthandler.enable(sys.__stderr__ or sys.stderr)
     capture_prints()
     handlers = load_app(reference).handlers
+    open_tracer("function", __version__)
 
     async def serve() -> None:
         child = Child(handlers, int(up), float(ends_within_s), transactions)
@@ -176,6 +182,7 @@ def main(
             await transactions.close()
 
     uvloop.run(serve())
+    close_tracer(CLOSES_WITHIN_S)
 
 
 if __name__ == "__main__":

@@ -103,6 +103,7 @@ class Child(asyncio.Protocol):
                 step=call.step,
                 item_no=call.item_no,
                 hops=call.hops,
+                traceparent=call.traceparent,
             )
         )
         if self.is_lost:

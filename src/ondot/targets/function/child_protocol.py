@@ -40,6 +40,7 @@ class Begin(Struct, frozen=True, tag="begin"):
     step: str | None = None
     item_no: int | None = None
     hops: int | None = None
+    traceparent: str | None = None
 
 
 class Ask(Struct, frozen=True, tag="cancel"):

@@ -30,6 +30,7 @@ from ondot.targets.function.prints import PRINTING
 from ondot.targets.function.threads import Threads
 from ondot.targets.output import MAX_RESULT_BYTES
 from ondot.targets.text import one_line
+from ondot.telemetry.trace_context import enter_trace
 
 
 class FunctionCaller(Target[FunctionTarget]):
@@ -145,6 +146,8 @@ class FunctionCaller(Target[FunctionTarget]):
     def _start(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> None:
         context = copy_context()
         context.run(PRINTING.set, attempt.write)
+        if attempt.call.traceparent is not None:
+            context.run(enter_trace, attempt.call.traceparent)
         attempt.task = attempt.loop.create_task(
             self._run(handler, attempt, function), name=handler.task_name, context=context
         )

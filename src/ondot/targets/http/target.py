@@ -44,6 +44,7 @@ from ondot.targets.http.bounded import BoundedConnection, TooMuch
 from ondot.targets.http.phases import Phases, tracing
 from ondot.targets.http.redirects import MAX_REDIRECTS, Hop, NotFollowed, follow, is_redirect
 from ondot.targets.text import one_line
+from ondot.telemetry.trace import new_traceparent
 
 LONGEST_RETRY_AFTER_S: Final = 86_400.0
 KEEP_ALIVE_S: Final = 4.0
@@ -242,8 +243,8 @@ def headers(spec: HttpTarget, call: Call, now: datetime, hop: Hop) -> CIMultiDic
             "ondot-fire-at": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
             "ondot-attempt": str(call.attempt_no),
             "ondot-fencing-token": str(call.fencing_token),
-            # One trace for an execution, one span for an attempt.
-            "traceparent": f"00-{call.execution_id.hex}-{secrets.token_hex(8)}-01",
+            # One trace for an execution or a run, one span for an attempt.
+            "traceparent": call.traceparent or new_traceparent(call.run_id or call.execution_id, secrets.token_hex(8)),
         }
     )
     if call.run_id is not None:
