@@ -173,6 +173,9 @@ class Settings(BaseSettings):
         None,
         description="tenants with series of their own in /metrics: names separated by commas, or * for the first 100",
     )
+    trace_url: str | None = Field(
+        None, description="where the page of an execution links to its trace, with {trace_id} in it"
+    )
     retention_days: int = Field(
         30, ge=1, le=3650, description="how long ended jobs, their versions and resolved dead letters are kept"
     )
@@ -372,6 +375,19 @@ class Settings(BaseSettings):
         if len(_split_names(names)) > TENANTS_SHOWN:
             raise ValueError(f"must name at most {TENANTS_SHOWN} tenants: each has series of its own")
         return names
+
+    @field_validator("trace_url")
+    @classmethod
+    def _leads_to_a_trace(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        try:
+            is_http = urlsplit(url).scheme in {"http", "https"} and bool(urlsplit(url).hostname)
+        except ValueError:
+            is_http = False
+        if not is_http or "{trace_id}" not in url:
+            raise ValueError("must be http:// or https:// with {trace_id} in it: https://host/trace/{trace_id}")
+        return url
 
     @field_validator("audit_key")
     @classmethod

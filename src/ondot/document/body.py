@@ -175,6 +175,7 @@ def spec_of(body: JobBody, *, schedule: Schedule | None, payload: Raw, workflow:
         payload=payload,
         limits=_limits_of(body),
         secrets=None,
+        trace=None,
     )
     return with_own_defaults(spec)
 

@@ -94,6 +94,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     priority: Priority = "normal"
     labels: dict[str, str] = {}
     secrets: tuple[str, ...] | None = None
+    trace: str | None = None
+    """The `traceparent` of the request that created this version, if it had one. Executions of a one-time job belong to
+    that trace; those of a recurring one have traces of their own, with a link to it."""
     retry: Retry = Retry()
     timeout_s: float | None = None
     key: str | None = None
@@ -106,9 +109,6 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     throttle: Throttle | None = None
     depends_on: tuple[str, ...] = ()
     """The ids of the one-time jobs that it waits for. Before submit also their keys."""
-    trace: str | None = None
-    """The `traceparent` of the request that created this version, if it had one. Executions of a one-time job belong to
-    that trace; those of a recurring one have traces of their own, with a link to it."""
 
     @property
     def recurs(self) -> bool:

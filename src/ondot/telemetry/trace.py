@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+WITH_HANDLERS: Final = frozenset({"worker", "function"})
+"""Roles whose handlers may record spans of their own, by the global provider."""
 CLOSES_WITHIN_S: Final = 2.0
 """An ending process waits this long for its last spans."""
 QUEUE_SIZE: Final = 2048
@@ -212,7 +214,9 @@ def _open(role: str, release: str) -> Tracer:
     if str(named.attributes.get(SERVICE_NAME, "")).startswith("unknown_service"):
         named = named.merge(Resource(names))
     provider = TracerProvider(resource=named.merge(Resource({"ondot.role": role})), shutdown_on_exit=False)
-    trace.set_tracer_provider(provider)
+    if role in WITH_HANDLERS:
+        # Not elsewhere: FastAPI would record each probe and each scrape.
+        trace.set_tracer_provider(provider)
     return Tracer(provider, _open_exporter(), release)
 
 

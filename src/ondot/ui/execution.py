@@ -21,6 +21,7 @@ from ondot.model.execution import TERMINAL, Outcome, State
 from ondot.model.explain_facts import Explanation
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.job import JobSpec
+from ondot.model.trace import find_trace_id
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.dead_letters import LetterRow, get_letter
@@ -142,6 +143,9 @@ class ExecutionView:
     letter: Letter | None
     replay_of: UUID | None
     step: Step | None
+    trace_id: str | None
+    trace_url: str | None
+    """Where its trace is shown, if the operator has set it."""
 
     @property
     def is_live(self) -> bool:
@@ -170,7 +174,9 @@ async def read_execution(database: Database, tenant_no: TenantNo, id_: Execution
     now = database.clock.now()
     step = _step(row, spec)
     # A payload or a result may have megabytes: formatting them must not block other requests.
-    return await asyncio.to_thread(_view, row, attempts, spec, step, letter, explanation, now)
+    view = await asyncio.to_thread(_view, row, attempts, spec, step, letter, explanation, now)
+    url = database.settings.trace_url
+    return view if url is None or view.trace_id is None else replace(view, trace_url=_trace_url(url, view.trace_id))
 
 
 def _view(
@@ -227,7 +233,13 @@ def _view(
         letter=_letter(letter),
         replay_of=row.replay_of,
         step=step,
+        trace_id=None if spec is None else find_trace_id(None if spec.recurs else spec.trace, row.run_id or row.id),
+        trace_url=None,
     )
+
+
+def _trace_url(template: str, trace_id: str) -> str:
+    return template.replace("{trace_id}", trace_id)
 
 
 def _step(row: ExecutionRow, spec: JobSpec | None) -> Step | None:

@@ -351,7 +351,8 @@ async def _read(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> J
 
 
 def _list_changes(old: JobSpec, new: JobSpec) -> list[str]:
-    return [field for field in JobSpec.__struct_fields__ if getattr(old, field) != getattr(new, field)]
+    names = (field for field in JobSpec.__struct_fields__ if field != "trace")
+    return [field for field in names if getattr(old, field) != getattr(new, field)]
 
 
 def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:
