@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ondot.flow.sampled import sample_trace
 from ondot.model.execution import RETRY
 from ondot.model.job import JobSpec
 from ondot.model.schedule import jitter_offset
 from ondot.telemetry.instruments import CounterSeries, HistogramSeries
 from ondot.telemetry.metrics import COMPLETED, DURATION, LATENESS, OTHER_POOLS, POOLS_SHOWN, QUEUE_WAIT, RETRIES
+from ondot.telemetry.trace import active_tracer
 
 if TYPE_CHECKING:
     from ondot.flow.complete import Done
@@ -126,4 +128,10 @@ def _due_s(assignment: "Assignment") -> float:
 
 def _show_slowest(series: HistogramSeries, values: Sequence[float], of: Sequence["Assignment"]) -> None:
     slowest = max(values)
-    series.show(slowest, of[values.index(slowest)].leased.id)
+    assignment = of[values.index(slowest)]
+    tracer = active_tracer()
+    sampled = None if tracer is None else sample_trace(tracer, assignment)
+    if sampled is None:
+        series.show(slowest, assignment.leased.id)
+    else:
+        series.show(slowest, assignment.leased.id, bytes.fromhex(sampled.trace_id))

@@ -25,6 +25,7 @@ from msgspec import Struct, structs
 from ondot.flow.complete import Done
 from ondot.flow.lease import Assignment
 from ondot.flow.run import Runner
+from ondot.flow.sampled import sample_trace
 from ondot.model.completion import Completion
 from ondot.model.execution import RECOVER, RETURN, State
 from ondot.model.ids import ExecutionId, WorkerId, instant_of
@@ -69,12 +70,12 @@ class TracedRunner(Runner):
         self._traced: dict[tuple[ExecutionId, int], _Traced] = {}
 
     def start(self, group: asyncio.TaskGroup, assignment: Assignment) -> None:
-        traced = self._sample(assignment)
-        if traced is None:
+        sampled = sample_trace(self._tracer, assignment)
+        if sampled is None:
             super().start(group, assignment)
             return
         leased = assignment.leased
-        self._traced[leased.id, leased.attempt_no] = traced
+        traced = self._traced[leased.id, leased.attempt_no] = _Traced(sampled.trace_id, sampled.parent_id)
         context = copy_context()
         context.run(enter_trace, _span_of(leased, traced.trace_id, Part.ATTEMPT).traceparent)
         context.run(super().start, group, assignment)
@@ -108,23 +109,6 @@ class TracedRunner(Runner):
             if traced is not None:
                 self._record(assignment, traced, None)
         return completion
-
-    def _sample(self, assignment: Assignment) -> _Traced | None:
-        """The trace of an attempt, if it is recorded."""
-        leased, spec, step = assignment.leased, assignment.spec, assignment.step
-        if spec is None:
-            return None
-        own_id = leased.id if step is None else step.run_id
-        if spec.trace is None or spec.recurs:
-            # A one-time job was decided by its own id when it was submitted.
-            is_first = step is None and leased.origin == "fire" and not spec.recurs
-            if not self._tracer.is_sampled(leased.job_id if is_first else own_id, None):
-                return None
-            return _Traced(own_id.hex, None if step is None else derive_span_id(own_id, Part.PLAN))
-        caller = parse_traceparent(spec.trace)
-        if caller is None or not self._tracer.is_sampled(own_id, caller):
-            return None
-        return _Traced(caller.trace_id, caller.span_id if step is None else derive_span_id(own_id, Part.PLAN))
 
     def _record(self, assignment: Assignment, traced: _Traced, completion: Completion | None) -> None:
         """All spans of an attempt that has ended. `completion`: None if it has begun a run."""
