@@ -109,7 +109,7 @@ async def test_a_table_that_is_taken_in_the_last_moment_gets_its_days_in_a_later
         await connection.execute("BEGIN")
         await connection.execute("LOCK TABLE ondot.history IN ACCESS SHARE MODE")
         with monkeypatch.context() as patch:
-            patch.setattr(Days, "_is_held", nobody)
+            patch.setattr("ondot.flow.days.is_held", nobody)
             await make_days(world.database)
         assert len(await days_ahead(world)) == 2
         await connection.execute("ROLLBACK")

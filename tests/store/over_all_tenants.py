@@ -7,7 +7,10 @@ from typing import Final
 
 TABLES: Final = {
     "alert_state": "one row",
+    "day_copy": "rewritings of days under way",
+    "day_rewritten": "what became of days",
     "day_table": "the partitions of tables",
+    "day_touched": "ids that were written to a day while it is copied",
     "found": "counts of the self-check",
     "function": "the text in force of SQL functions",
     "installation": "one row",
@@ -31,6 +34,13 @@ FRAGMENTS: Final = {
 """Parts of statements that ask a question about the whole installation."""
 
 BLOCKS: Final = {
+    # A day has the rows of all tenants; each has the cutoff of its tenant.
+    "keep_history": "a rewriting of a day",
+    "keep_output": "a rewriting of a day",
+    "keep_job_once": "a rewriting of a day",
+    "keep_event_match": "a rewriting of a day",
+    "keep_event": "a rewriting of a day",
+    "keep_audit": "a rewriting of a day",
     # Master keys belong to the installation.
     "count_plain_credentials": "`ondot doctor` counts jobs of all tenants",
     "count_masters": "which master keys are in use",

@@ -83,6 +83,11 @@ NOT_BOUNDED: Final = {
     "has_passed_over": "as take_letters",
     "count_once_jobs": "counts the days since the tenant exists, for two seconds, before a deletion",
     "count_history": "as count_once_jobs",
+    **dict.fromkeys(
+        ("keep_history", "keep_output", "keep_event_match", "keep_event", "keep_audit"),
+        "part of a statement that reads one day's own table; test_history runs them",
+    ),
+    "keep_job_once": "once a day: executions of any later day keep their one-time job",
 }
 COUNT_LOCKS: Final = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid()"
 

@@ -73,7 +73,7 @@ class Days:
 
     async def _change(self, table: DayTable) -> int:
         """Remove days of a table that has too many, otherwise add some; returns how many were added."""
-        if not table.is_urgent and await self._is_held(table.parent):
+        if not table.is_urgent and await is_held(self._database, table.parent):
             return 0
         parent, wait_ms = table.parent, URGENT_TRY_MS if table.is_urgent else TRY_MS
         try:
@@ -92,18 +92,19 @@ class Days:
         log.info("days.made", table=parent, days=made)
         return made
 
-    async def _is_held(self, parent: str) -> bool:
-        """Whether one transaction holds the table for longer than a moment: two looks find it."""
-        async with self._database.connection() as connection:
-            before = await find_holders(connection, parent)
-        if not before:
-            return False
-        await asyncio.sleep(HOLDS_S)
-        async with self._database.connection() as connection:
-            still = before & await find_holders(connection, parent)
-        if still:
-            log.info("days.put_off", table=parent, because="a transaction holds the table", transactions=len(still))
-        return bool(still)
+
+async def is_held(database: Database, parent: str) -> bool:
+    """Whether one transaction holds a table for longer than a moment: two looks find it."""
+    async with database.connection() as connection:
+        before = await find_holders(connection, parent)
+    if not before:
+        return False
+    await asyncio.sleep(HOLDS_S)
+    async with database.connection() as connection:
+        still = before & await find_holders(connection, parent)
+    if still:
+        log.info("days.put_off", table=parent, because="a transaction holds the table", transactions=len(still))
+    return bool(still)
 
 
 async def make_days(database: Database) -> int:

@@ -14,6 +14,8 @@ from ondot.flow.events.own import OwnEvents
 from ondot.flow.events.receive import EventReceiver
 from ondot.flow.events.tidy import tidy_events_pass
 from ondot.flow.gate import Tidying, expire_pass
+from ondot.flow.history.objects import ObjectRemoval
+from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.job_counts import JobCounts
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.removal import Removal
@@ -86,6 +88,8 @@ class Housekeeper:
         self._is_lost = asyncio.Event()
         self._has_removal = asyncio.Event()
         self._removal = Removal(self._patient, objects)
+        self._rewriting = Rewriting(database)
+        self._object_removal = ObjectRemoval(database, objects)
         self._advancer = advancer or Advancer(database, dispatcher, objects)
         self._own_events = OwnEvents(database, EventReceiver(database, dispatcher, self._advancer.request))
         self._recovered_at_once = AdaptiveBatch(AT_ONCE)
@@ -102,6 +106,8 @@ class Housekeeper:
                 ("tidy", RETAIN_EVERY_S, Tidying(self._patient).one_pass),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
+                ("history", RETAIN_EVERY_S, self._rewriting.one_pass),
+                ("gone-objects", RETAIN_EVERY_S, self._object_removal.one_pass),
                 ("job-counts", COUNT_EVERY_S, JobCounts(self._patient).one_pass),
                 ("event-windows", RETAIN_EVERY_S, lambda: tidy_events_pass(self._patient)),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),

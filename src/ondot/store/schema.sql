@@ -236,6 +236,42 @@ CREATE TABLE ondot.data_key (
     CONSTRAINT data_key_pkey PRIMARY KEY (tenant_no, key_no)
 );
 
+CREATE TABLE ondot.day_copy (
+    parent text NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    sources text[] NOT NULL,
+    copy text NOT NULL,
+    from_id uuid,
+    before_id uuid NOT NULL,
+    days integer NOT NULL,
+    cutoff timestamp with time zone NOT NULL,
+    tenant_nos integer[] NOT NULL,
+    cutoffs timestamp with time zone[] NOT NULL,
+    place integer NOT NULL DEFAULT 1,
+    through_id uuid,
+    is_copied boolean NOT NULL DEFAULT false,
+    started_at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    found bigint NOT NULL DEFAULT 0,
+    bytes_before bigint NOT NULL DEFAULT 0,
+    reasons jsonb NOT NULL DEFAULT '{}'::jsonb,
+    CONSTRAINT day_copy_pkey PRIMARY KEY (parent)
+) WITH (fillfactor=50);
+
+CREATE TABLE ondot.day_rewritten (
+    parent text NOT NULL,
+    name text NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    days integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    took_s double precision NOT NULL,
+    removed bigint NOT NULL,
+    kept bigint NOT NULL,
+    bytes_before bigint NOT NULL,
+    bytes_after bigint NOT NULL,
+    reasons jsonb NOT NULL,
+    CONSTRAINT day_rewritten_pkey PRIMARY KEY (parent, name)
+);
+
 CREATE TABLE ondot.day_table (
     parent text NOT NULL,
     tenant_no integer NOT NULL DEFAULT 0,
@@ -243,6 +279,12 @@ CREATE TABLE ondot.day_table (
     first_day date NOT NULL,
     next_day date NOT NULL,
     CONSTRAINT day_table_pkey PRIMARY KEY (parent)
+);
+
+CREATE TABLE ondot.day_touched (
+    parent text NOT NULL,
+    tenant_no integer NOT NULL DEFAULT 0,
+    id uuid NOT NULL
 );
 
 CREATE TABLE ondot.dead_letter (
@@ -622,6 +664,12 @@ CREATE TABLE ondot.job_version (
     CONSTRAINT job_version_pkey PRIMARY KEY (job_id, version)
 );
 CREATE INDEX job_version_superseded ON ondot.job_version USING btree (superseded_at) WHERE (superseded_at IS NOT NULL);
+
+CREATE TABLE ondot.kept_from (
+    tenant_no integer NOT NULL,
+    at timestamp with time zone NOT NULL,
+    CONSTRAINT kept_from_pkey PRIMARY KEY (tenant_no)
+) WITH (fillfactor=50);
 
 CREATE TABLE ondot.key (
     id uuid NOT NULL,
@@ -1139,7 +1187,9 @@ CREATE TABLE ondot.tenant (
     removed_share real NOT NULL DEFAULT 0,
     purged_at timestamp with time zone,
     targets jsonb NOT NULL DEFAULT '{}'::jsonb,
+    retention_days integer,
     CONSTRAINT tenant_pkey PRIMARY KEY (tenant_no),
+    CONSTRAINT tenant_retention_days_check CHECK (((retention_days >= 1) AND (retention_days <= 3650))),
     CONSTRAINT tenant_state_check CHECK ((state = ANY (ARRAY['ACTIVE'::text, 'SUSPENDED'::text, 'DELETED'::text]))),
     CONSTRAINT tenant_weight_check CHECK ((weight > (0)::double precision))
 );
@@ -1234,6 +1284,8 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.clock()
 -- ondot.day_name(parent_name text, day date)
 -- ondot.day_starts(day date)
+-- ondot.day_touched()
+-- ondot.drop_copy(parent_name text)
 -- ondot.due_at(id uuid, fire_at timestamp with time zone)
 -- ondot.enqueue(function text, payload jsonb, at timestamp with time zone, pool text, priority text, name text, labels jsonb, max_retries integer, timeout_s double precision, start_deadline_s double precision, tenant text)
 -- ondot.find_once(tenant integer, job uuid)
@@ -1259,8 +1311,10 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.remove_days(parent_name text, after date, few integer)
 -- ondot.remove_rows_of_tenants(of_table oid, tenants integer[], first_page bigint, pages bigint)
 -- ondot.stand_in_line(ids uuid[])
+-- ondot.start_copy(parent_name text, source_names text[], days integer, cutoff timestamp with time zone, tenant_nos integer[], cutoffs timestamp with time zone[])
 -- ondot.submit_spec(spec json, fire_at timestamp with time zone, tenant text)
 -- ondot.submit_specs(specs json[], payloads json[], tenant text)
+-- ondot.swap_copy(parent_name text)
 -- ondot.take_quota(of_tenant integer, of_quota text, every_s double precision, burst integer, least_count integer, wanted integer)
 -- ondot.take_runs(run_ids uuid[], most integer)
 -- ondot.tenant_limits_changed()

@@ -50,6 +50,17 @@ REPEATED = Counter("ondot_repeated_completions_total", "Outcomes that were alrea
 WORKERS_LOST = Counter("ondot_workers_lost_total", "Workers marked lost", registry=REGISTRY)
 RECOVERED = Counter("ondot_executions_recovered_total", "Executions given back", ["how"], registry=REGISTRY)
 SWEPT = Counter("ondot_late_ready_swept_total", "Queue rows found below every worker's bound", registry=REGISTRY)
+HISTORY_REWRITTEN = Counter(
+    "ondot_history_days_rewritten_total", "Days past their retention that were rewritten", ["table"], registry=REGISTRY
+)
+HISTORY_REMOVED = Counter(
+    "ondot_history_rows_removed_total", "Rows that went because their retention is over", ["table"], registry=REGISTRY
+)
+OBJECTS_REMOVED = Counter(
+    "ondot_history_objects_removed_total",
+    "Objects deleted from storage because the rows that named them went",
+    registry=REGISTRY,
+)
 EXECUTIONS_SKIPPED = Counter(
     "ondot_executions_skipped_total", "Executions skipped because they could not start", ["reason"], registry=REGISTRY
 )

@@ -1,0 +1,6 @@
+"""History that ends (O1): what must stay of a day past its retention, and how the rest goes.
+
+- `kept`: how long each tenant's history is kept, and which days are due. Pure.
+- `rewrite`: copies what stays of a day, and puts the copy in the day's place.
+- `objects`: deletes from storage what the rows that went have named.
+"""

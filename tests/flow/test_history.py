@@ -1,0 +1,355 @@
+"""History ends: days past their retention are rewritten, with what must stay, whatever happens meanwhile (O1)."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from ondot.flow.audit_seal import Sealer
+from ondot.flow.backfill import Backfill, start_backfill
+from ondot.flow.change.change import pause
+from ondot.flow.days import make_days
+from ondot.flow.events.receive import EventReceiver
+from ondot.flow.history.objects import ObjectRemoval
+from ondot.flow.history.rewrite import Rewriting
+from ondot.model.errors import Unavailable
+from ondot.model.event import read_event
+from ondot.model.execution import State
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
+from ondot.model.misfire import Misfire
+from ondot.model.retry import Retry
+from ondot.model.schedule import OnEvent, Schedule
+from ondot.ports.objects import Stored, key_of
+from ondot.store.audit import record
+from ondot.store.day_rewrite import list_copies, list_partitions
+from ondot.store.executions import get_execution
+from ondot.store.jobs import get_job
+from ondot.store.objects import ObjectRow, add_objects
+from tests.flow import workflows
+from tests.flow.test_dead_letters import replay_all
+from tests.proves import proves
+from tests.world import World, every, failed, job, once
+
+DAY_S: Final = 86_400.0
+NO_RETRY: Final = Retry(max_retries=0)
+TABLES: Final = ("history", "attempt", "log", "object", "job_once", "event", "event_match", "audit")
+
+
+async def age(world: World, days: int) -> None:
+    """Let days pass: new ones are made in time, as by the housekeeper."""
+    while days > 0:
+        await world.advance(min(days, 10) * DAY_S)
+        await make_days(world.database)
+        days -= 10
+
+
+async def rewrite(world: World) -> Rewriting:
+    """Passes until there is nothing to do."""
+    rewriting = Rewriting(world.database)
+    while await rewriting.one_pass():
+        pass
+    return rewriting
+
+
+async def rewrite_until_copied(world: World, parent: str = "history") -> Rewriting:
+    """Passes until the copy of a day with rows is complete, and not yet in its place."""
+    rewriting = Rewriting(world.database)
+    while True:
+        assert await rewriting.one_pass()
+        async with world.database.connection() as connection:
+            if any(copy.is_copied and copy.parent == parent for copy in await list_copies(connection)):
+                return rewriting
+
+
+async def is_there(world: World, id_: ExecutionId, tenant_no: TenantNo = DEFAULT_TENANT) -> bool:
+    async with world.database.connection() as connection:
+        return await get_execution(connection, tenant_no, id_) is not None
+
+
+async def run_one(world: World, name: str = "report", tenant_no: TenantNo = DEFAULT_TENANT) -> ExecutionId:
+    """A job that fails once and then succeeds: it has an attempt, a log line and an object."""
+    accepted = await world.submit(job(name), tenant_no)
+    worker = await world.worker()
+    [assignment] = [each for each in await worker.lease() if each.leased.job_id == accepted.id]
+    await worker.complete(assignment, failed(retry_after_s=1))
+    await write_output(world, assignment.leased.id, tenant_no)
+    await world.advance(3)
+    [assignment] = [each for each in await worker.lease() if each.leased.job_id == accepted.id]
+    await worker.complete(assignment)
+    return assignment.leased.id
+
+
+async def write_output(world: World, id_: ExecutionId, tenant_no: TenantNo = DEFAULT_TENANT) -> None:
+    await world.fetch("INSERT INTO ondot.log VALUES ($1, 1, 1, $2, ondot.clock(), 'out', 'hello')", id_, tenant_no)
+    async with world.database.connection() as connection:
+        row = ObjectRow(id_, 1, "result", tenant_no, key_of(tenant_no, id_, 1, "result"), 5)
+        await add_objects(connection, [row])
+
+
+async def output_of(world: World, id_: ExecutionId) -> list[int]:
+    return [
+        await world.value(f"SELECT count(*) FROM ondot.{table} WHERE execution_id = $1", id_)
+        for table in ("attempt", "log", "object")
+    ]
+
+
+class Shelf:
+    """Storage that records what was deleted, and may be away."""
+
+    place = "memory:"
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.is_away = False
+
+    async def put(self, key: str, content: object) -> None:
+        raise NotImplementedError
+
+    async def get(self, key: str) -> Stored | None:
+        raise NotImplementedError
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        if self.is_away:
+            raise Unavailable("it does not answer")
+        self.deleted += keys
+
+
+async def remove_objects(world: World, shelf: Shelf) -> None:
+    removal = ObjectRemoval(world.database, shelf)
+    while await removal.one_pass():
+        pass
+
+
+@proves("O1", "P1", "P3")
+async def test_a_day_past_its_retention_keeps_what_is_still_needed_and_loses_the_rest(world: World) -> None:
+    gone = await run_one(world, name="gone")
+    gone_job = (await world.execution(gone)).job_id
+    letter_job = await world.submit(job("letter", retry=NO_RETRY, payload=b'{"a":1}'))
+    worker = await world.worker()
+    letter = (await worker.run_one(failed())).leased.id
+    running_job = await world.submit(job("running"))
+    [running] = await worker.lease()
+    await write_output(world, running.leased.id)
+    later = await world.submit(job("later", schedule=once(world.after(60 * DAY_S))))
+    parent = await world.submit(job("parent", retry=NO_RETRY))
+    ended_parent = (await worker.run_one(failed())).leased.id
+    await world.submit(job("child", depends_on=(str(parent.id),)))
+    await world.fetch(
+        "UPDATE ondot.dead_letter SET resolved_at = ondot.clock(), resolution = 'discarded' WHERE execution_id = $1",
+        ended_parent,
+    )
+    run = await workflows.start(world, worker, {"a": workflows.step(), "b": workflows.step("a")})
+    [first] = await worker.lease(1)
+    await worker.complete(first)
+    await workflows.advance(world, run)
+    held_job = await world.submit(job(schedule=Schedule(when=OnEvent(type="paid"), misfire=Misfire(policy="once"))))
+    await pause(world.database, DEFAULT_TENANT, held_job.id)
+    await EventReceiver(world.database, world.dispatcher).receive(
+        DEFAULT_TENANT,
+        [read_event({"specversion": "1.0", "id": id_, "source": "/s", "type": id_}) for id_ in ("paid", "other")],
+    )
+    async with world.database.connection() as connection:
+        await record(connection, DEFAULT_TENANT, "ann", "job.pause", gone_job)
+    await Sealer(world.database, None).one_pass()
+    before = {table: await world.count(table) for table in TABLES}
+    assert all(before.values()), before
+
+    await age(world, 29)
+    await rewrite(world)
+    assert {table: await world.count(table) for table in TABLES} == before, "not before its time"
+    await age(world, 3)
+    await rewrite(world)
+
+    assert not await is_there(world, gone)
+    assert await output_of(world, gone) == [0, 0, 0]
+    assert await output_of(world, running.leased.id) == [0, 1, 1]
+    for id_ in (letter, ended_parent, first.leased.id):
+        assert await is_there(world, id_)
+    async with world.database.connection() as connection:
+        jobs = {
+            accepted.spec.name
+            for accepted in (letter_job, running_job, later, parent)
+            if await get_job(connection, DEFAULT_TENANT, accepted.id)
+        }
+        assert await get_job(connection, DEFAULT_TENANT, gone_job) is None
+    assert jobs == {"letter", "running", "later", "parent"}
+    assert [row["type"] for row in await world.fetch("SELECT type FROM ondot.event")] == ["paid"]
+    assert await world.count("event_match") == 1
+    assert await world.count("audit") == 0
+    async with world.database.connection() as connection:
+        [partition] = [each for each in await list_partitions(connection, "history") if each.last and each.last.removed]
+    assert partition.last is not None
+    assert partition.last.reasons == {"dead_letter": 1, "depended_on": 1, "run": 1}
+
+    # A kept letter can be replayed, and what was running ends where its day is.
+    [(result, _)] = await replay_all(world, [letter])
+    assert result == "replayed"
+    [replayed] = [each for each in await worker.lease() if each.leased.job_id == letter_job.id]
+    await worker.complete_all([replayed, running])
+    assert await is_there(world, running.leased.id)
+    await rewrite(world)
+    assert await is_there(world, running.leased.id), "it ended within retention"
+    # A job that is due in 60 days runs once.
+    await age(world, 29)
+    await rewrite(world)
+    await world.plan()
+    [due] = [each for each in await worker.lease() if each.leased.job_id == later.id]
+    await worker.complete(due)
+    await world.plan()
+    assert await worker.lease() == []
+    # Half a year later nothing is left but what waits for a person.
+    for _ in range(4):
+        await age(world, 40)
+        await rewrite(world)
+    assert not await is_there(world, due.leased.id)
+    assert not await is_there(world, running.leased.id)
+    assert await is_there(world, first.leased.id)
+    left = {row["name"] for row in await world.fetch("SELECT name FROM ondot.job_once")}
+    assert left == {"parent", "flow"}, "a child waits for one, and a run of the other has not ended"
+    for parent_name in TABLES:
+        async with world.database.connection() as connection:
+            assert len(await list_partitions(connection, parent_name)) <= 30 + 15 + 9
+
+
+@proves("O1", "P1", "P5")
+async def test_rows_that_are_written_while_a_day_is_copied_are_in_it_afterwards(world: World) -> None:
+    gone = await run_one(world)
+    await world.submit_all([job("late"), job("cancelled")])
+    worker = await world.worker()
+    late, other = await worker.lease()
+    await age(world, 32)
+    rewriting = await rewrite_until_copied(world)
+    await worker.complete(late)
+    await rewriting.one_pass()
+    assert await world.count("day_copy") == 0
+    assert not await is_there(world, gone)
+    assert (await world.execution(late.leased.id)).state is State.SUCCEEDED
+    assert await world.value("SELECT count(*) FROM pg_trigger WHERE tgname = 'day_touched' AND NOT tgisinternal") == 0
+    await worker.complete(other)
+    assert (await world.execution(other.leased.id)).state is State.SUCCEEDED
+    assert await world.count("day_touched") == 0
+
+
+@proves("O1", "L1")
+async def test_a_dump_puts_the_swap_off_and_nobody_waits_behind_it(world: World) -> None:
+    gone = await run_one(world)
+    await age(world, 32)
+    await rewrite_until_copied(world)
+    async with world.second_connection() as connection:
+        await connection.execute("BEGIN")
+        await connection.execute("LOCK TABLE ondot.history IN ACCESS SHARE MODE")
+        await rewrite(world)
+        assert await is_there(world, gone)
+        await connection.execute("ROLLBACK")
+    await rewrite(world)
+    assert not await is_there(world, gone)
+    assert await output_of(world, gone) == [0, 0, 0]
+
+
+@proves("O1", "P1")
+async def test_a_crash_at_any_step_and_a_second_scheduler_lose_nothing_and_leave_nothing_behind(world: World) -> None:
+    gone = await run_one(world)
+    worker = await world.worker()
+    await world.submit(job(retry=NO_RETRY))
+    letter = (await worker.run_one(failed())).leased.id
+    await age(world, 32)
+    # Each pass by a process of its own, as if the one before had died; and two at once.
+    for _ in range(1000):
+        passes = [Rewriting(world.database).one_pass() for _ in range(2)]
+        if not any(await asyncio.gather(*passes)):
+            break
+    assert not await is_there(world, gone)
+    assert await is_there(world, letter)
+    left = "SELECT count(*) FROM pg_class WHERE relname LIKE '%\\_copy' AND relnamespace = 'ondot'::regnamespace"
+    assert await world.value(left) == 1, "the table day_copy"
+    assert await world.count("day_copy") == 0
+
+
+@proves("O1")
+async def test_a_copy_whose_table_has_changed_meanwhile_is_given_up_and_made_again(world: World) -> None:
+    gone = await run_one(world)
+    await age(world, 32)
+    rewriting = await rewrite_until_copied(world)
+    await world.fetch("ALTER TABLE ondot.history ADD COLUMN more integer")
+    await rewriting.one_pass()
+    assert await world.count("day_copy") == 0
+    assert await is_there(world, gone)
+    await rewrite(world)
+    await rewrite(world)
+    assert not await is_there(world, gone)
+
+
+@proves("O1", "T1")
+async def test_a_tenant_may_keep_its_history_for_longer_or_shorter(world: World) -> None:
+    long, short = await world.add_tenant("long"), await world.add_tenant("short")
+    await world.fetch(
+        "UPDATE ondot.tenant SET retention_days = CASE name WHEN 'long' THEN 90 ELSE 7 END WHERE tenant_no = ANY ($1)",
+        [long, short],
+    )
+    ids = {no: await run_one(world, name=f"of {no}", tenant_no=no) for no in (DEFAULT_TENANT, long, short)}
+
+    async def kept() -> list[TenantNo]:
+        await rewrite(world)
+        return [no for no, id_ in ids.items() if await is_there(world, id_, no)]
+
+    await age(world, 9)
+    assert await kept() == [DEFAULT_TENANT, long]
+    await age(world, 23)
+    assert await kept() == [long]
+    assert await output_of(world, ids[long]) == [1, 1, 1]
+    await age(world, 50)
+    assert await kept() == [long]
+    await age(world, 10)
+    assert await kept() == []
+    assert await world.value("SELECT count(*) FROM ondot.job_once") == 0
+
+
+@proves("O1", "E14")
+async def test_objects_go_after_their_rows_and_what_fails_is_found_again(world: World) -> None:
+    gone = await run_one(world)
+    await world.submit(job())
+    worker = await world.worker()
+    [running] = await worker.lease()
+    await write_output(world, running.leased.id)
+    shelf = Shelf()
+    await age(world, 32)
+    await remove_objects(world, shelf)
+    assert shelf.deleted == []
+    await rewrite(world)
+    shelf.is_away = True
+    await remove_objects(world, shelf)
+    assert shelf.deleted == []
+    shelf.is_away = False
+    await remove_objects(world, shelf)
+    assert shelf.deleted == [key_of(DEFAULT_TENANT, gone, 1, "result")]
+    assert await world.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'object%gone%'") == 0
+    assert await output_of(world, running.leased.id) == [0, 1, 1]
+
+
+@proves("O1", "P3")
+async def test_fires_of_a_backfill_under_way_are_known_though_their_day_is_old(world: World) -> None:
+    recurring = await world.submit(job(schedule=every(3600, world.now)))
+    await world.advance(3 * 3600)
+    await world.plan()
+    worker = await world.worker()
+    await worker.complete_all(await worker.lease())
+    from_at = world.now - timedelta(hours=4)
+    fires = await world.count("history")
+    await start_backfill(
+        world.database, DEFAULT_TENANT, recurring.id, Backfill(from_at, world.now), render=lambda _: ""
+    )
+    await pause(world.database, DEFAULT_TENANT, recurring.id)
+    await age(world, 32)
+    await rewrite(world)
+    assert await world.count("history") == fires
+
+
+@proves("O1", "C3")
+async def test_a_clock_that_is_suddenly_a_year_ahead_removes_nothing(world: World) -> None:
+    kept = await run_one(world)
+    await world.advance(365 * DAY_S)
+    await rewrite(world)
+    assert await is_there(world, kept)
+    await world.advance(-365 * DAY_S)
+    await rewrite(world)
+    assert await is_there(world, kept)
