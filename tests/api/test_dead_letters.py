@@ -5,7 +5,7 @@ from uuid import uuid4
 
 import pytest
 
-from ondot.flow.dead_letters import bulk_pass
+from ondot.flow.bulk.turns import bulk_pass
 from ondot.model.fingerprint import fingerprint
 from tests.api.conftest import Caller
 from tests.proves import proves

@@ -9,6 +9,7 @@ from typing import Any, Final
 import pytest
 from msgspec import Raw
 
+from ondot.flow.bulk.turns import bulk_pass
 from ondot.kms import generate_key
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION
 from ondot.model.workflow.spec import Approve, MapSpec
@@ -184,6 +185,27 @@ async def cancel_operation(api: Caller) -> Request:
     return f"/v1/dead-letters/operations/{started.json()['id']}/cancel", None
 
 
+async def start_many(api: Caller) -> Request:
+    return "/v1/bulk", {
+        "of": "jobs",
+        "action": "pause",
+        "ids": [(await job(api)).rpartition("/")[2]],
+        "reason": "a release",
+    }
+
+
+async def stop_many(api: Caller) -> Request:
+    path, body = await start_many(api)
+    started = await api.http.post(path, json=body)
+    return f"/v1/bulk/{started.json()['id']}/stop", None
+
+
+async def undo_many(api: Caller) -> Request:
+    path, _ = await stop_many(api)
+    await bulk_pass(api.world.database, api.world.dispatcher)
+    return path.replace("/stop", "/undo"), None
+
+
 async def limit_pool(api: Caller) -> Request:
     return "/v1/pools/default", {"concurrency": 2}
 
@@ -346,6 +368,9 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/dead-letters/replay": (replay, "dead_letter.replay"),
     "POST /v1/dead-letters/discard": (discard, "dead_letter.discard"),
     "POST /v1/dead-letters/operations/{id}/cancel": (cancel_operation, "dead_letter.stop"),
+    "POST /v1/bulk": (start_many, "bulk.start"),
+    "POST /v1/bulk/{id}/stop": (stop_many, "bulk.stop"),
+    "POST /v1/bulk/{id}/undo": (undo_many, "bulk.undo"),
     "PATCH /v1/pools/{name}": (limit_pool, "pool.limits"),
     "POST /v1/keys": (create_key, "key.create"),
     "POST /v1/keys/{id}/rotate": (rotate_key, "key.rotate"),

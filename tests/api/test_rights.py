@@ -85,6 +85,12 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/dead-letters/operations/{id}": READ,
     "POST /v1/dead-letters/operations/{id}/cancel": RUN,
     "GET /v1/report": READ,
+    "POST /v1/bulk": RUN,
+    "GET /v1/bulk": READ,
+    "GET /v1/bulk/{id}": READ,
+    "GET /v1/bulk/{id}/items": READ,
+    "POST /v1/bulk/{id}/stop": RUN,
+    "POST /v1/bulk/{id}/undo": RUN,
     "GET /v1/pools": READ,
     "GET /v1/pools/{name}": READ,
     "PATCH /v1/pools/{name}": Right.POOLS_MANAGE,
@@ -144,9 +150,15 @@ BY_POOL: Final = (
     "/v1/schedules",
     "/v1/pools",
     "/v1/dead-letters/{",
+    "/v1/bulk",
 )
 """Routes that answer a key that is limited to pools; the others concern the whole tenant."""
-OF_THE_WHOLE: Final = {"PATCH /v1/pools/{name}", "GET /v1/workflows/{id}/runs"}
+OF_THE_WHOLE: Final = {
+    "PATCH /v1/pools/{name}",
+    "GET /v1/workflows/{id}/runs",
+    "GET /v1/bulk",
+    "GET /v1/bulk/{id}/items",
+}
 
 CALLERS: Final[dict[str, tuple[Role, dict[str, Any]]]] = {
     **{role.value: (role, {}) for role in Role},

@@ -68,6 +68,12 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/runs/{id}/result": [{"step": "{text}", "result": 1}],
     "POST /v1/dead-letters/replay": [{"ids": ["{id}"]}, {"filter": {"job_id": "{id}"}, "dry_run": True}],
     "POST /v1/dead-letters/discard": [{"ids": ["{id}"], "reason": "stolen"}],
+    "POST /v1/bulk": [
+        {"of": "jobs", "action": "delete", "ids": ["{id}"], "dry_run": True},
+        {"of": "executions", "action": "cancel", "ids": ["{id}"]},
+    ],
+    "POST /v1/bulk/{id}/stop": [None],
+    "POST /v1/bulk/{id}/undo": [None],
     "PATCH /v1/pools/{name}": [{"concurrency": 1}],
     "POST /v1/keys": [{"name": "{text}", "role": "viewer"}],
     "POST /v1/keys/{id}/rotate": [None, {"overlap": 0}],

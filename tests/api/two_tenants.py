@@ -16,6 +16,7 @@ from ondot.api.dependencies import Services
 from ondot.api.server import build_api
 from ondot.document.requests import preview_request
 from ondot.flow.audit_seal import Sealer
+from ondot.flow.bulk.turns import bulk_pass
 from ondot.flow.lease import Leaser
 from ondot.flow.workflows.begin import begin
 from ondot.kms import generate_key, open_kms
@@ -117,6 +118,11 @@ async def fill(tenant: Inhabitant) -> None:
     settled = {"ids": [letters[0]["execution_id"]], "reason": f"{canary} is gone"}
     await tenant.send("POST", "/v1/dead-letters/discard", 200, settled)
     await tenant.send("POST", "/v1/dead-letters/discard", 202, {"filter": {"q": canary}, "reason": f"{canary} gone"})
+    # An operation on many with a result: there is no job of this id.
+    many = {"of": "jobs", "action": "pause", "ids": [letters[0]["execution_id"]], "reason": f"{canary} many"}
+    await tenant.send("POST", "/v1/bulk", 202, many)
+    while await bulk_pass(world.database, world.dispatcher):
+        pass
     # A recurring job with a key: paused and resumed, so that fires were skipped; then backfilled; then failed once.
     recurring = await tenant.create(every="1h", key=f"{canary}-own-key", pause_after_failures=5, max_retries=0)
     await tenant.send("POST", f"/v1/jobs/{recurring}/pause?reason={canary}", 200)

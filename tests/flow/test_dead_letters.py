@@ -9,9 +9,11 @@ from uuid import UUID
 import msgspec
 import pytest
 
-from ondot.flow import dead_letters
+from ondot.flow.bulk import turns
+from ondot.flow.bulk.start import start_bulk, stop
+from ondot.flow.bulk.turns import ITEMS_A_TURN, LEASE_S, bulk_pass
 from ondot.flow.change.change import delete
-from ondot.flow.dead_letters import LETTERS_A_TURN, bulk_pass, cancel_bulk, discard, replay, start_bulk
+from ondot.flow.dead_letters import discard, replay
 from ondot.flow.replay import Replay
 from ondot.model.errors import NotFound, Unavailable
 from ondot.model.execution import State
@@ -19,7 +21,8 @@ from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.retry import Retry
 from ondot.store.audit import By, list_audit
-from ondot.store.dead_letters import BulkRow, LetterFilter, list_bulks, lock_letters, resolve_letters, take_bulk
+from ondot.store.bulk import BulkRow, NewBulk, list_bulks, take_bulk
+from ondot.store.dead_letters import LetterFilter, lock_letters, resolve_letters
 from tests.proves import proves
 from tests.world import World, every, failed, job
 
@@ -65,16 +68,18 @@ async def begin(
     per_s: float = 50,
     how: Replay | None = None,
 ) -> UUID:
-    text = await start_bulk(
-        world.database,
-        DEFAULT_TENANT,
+    how = how or Replay()
+    bulk = NewBulk(
+        world.database.clock.new_id(),
+        "dead_letters",
         action,
-        filter or LetterFilter(),
-        how or Replay(),
-        per_s=per_s,
-        by=By("ann", "all of them"),
-        render=lambda row: str(row.id),
+        per_s,
+        filter=filter or LetterFilter(),
+        payload=how.payload,
+        current_version=how.current_version,
     )
+    by = By("ann", "all of them")
+    text = await start_bulk(world.database, DEFAULT_TENANT, bulk, by=by, render=lambda row: str(row.id))
     return UUID(text)
 
 
@@ -238,7 +243,8 @@ async def test_an_operation_replays_all_that_match_at_its_rate(world: World) -> 
     row = await operation(world, id_)
     assert (row.state, row.total) == ("DONE", 30)
     assert await open_letters(world) == 3
-    assert await world.value("SELECT count(*) FROM ondot.audit WHERE detail->>'operation' = $1", str(id_)) == 30
+    entries = await world.fetch("SELECT subject, detail FROM ondot.audit WHERE action LIKE 'dead_letter.%'")
+    assert [(entry["subject"], json.loads(entry["detail"])["total"]) for entry in entries] == [(id_, 30)]
 
 
 @proves("O8")
@@ -277,15 +283,14 @@ async def test_executions_that_fail_again_during_an_operation_are_not_replayed_a
 
 @proves("O8")
 async def test_a_turn_is_bounded_whatever_the_rate(world: World) -> None:
-    await world.submit_all([job(retry=NO_RETRY) for _ in range(LETTERS_A_TURN + 1)])
+    await world.submit_all([job(retry=NO_RETRY) for _ in range(ITEMS_A_TURN + 1)])
     while await fail_all(world):
         pass
     await begin(world, per_s=1000)
-    async with world.database.transaction() as connection:
-        turn = await take_bulk(connection)
-        assert turn is not None
-        taken, _ = await dead_letters._take_turn(connection, world.database, turn)
-    assert taken == LETTERS_A_TURN
+    async with world.database.connection() as connection:
+        turn = await take_bulk(connection, LEASE_S)
+    assert turn is not None
+    assert await turns.work_off(world.database, world.dispatcher, turn) == ITEMS_A_TURN
 
 
 @proves("O8", "P5")
@@ -299,10 +304,11 @@ async def test_a_crash_in_the_middle_of_a_turn_loses_and_repeats_nothing(
         raise ConnectionError("here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(dead_letters, "advance_bulk", dies)
+        patched.setattr(turns, "record_items", dies)
         with pytest.raises(Unavailable, match="here"):
             await bulk_pass(world.database, world.dispatcher)
     assert (await open_letters(world), await world.count("execution")) == (12, 0)
+    await world.advance(LEASE_S)
     for _ in range(4):
         await bulk_pass(world.database, world.dispatcher)
         await world.advance(0.25)
@@ -389,7 +395,7 @@ async def test_a_cancelled_operation_stops_and_cancelling_twice_changes_nothing(
     id_ = await begin(world, "discard", per_s=40)
     await bulk_pass(world.database, world.dispatcher)
     for _ in range(2):
-        row = await cancel_bulk(world.database, DEFAULT_TENANT, id_, by=By("bob"))
+        row = await stop(world.database, DEFAULT_TENANT, id_, by=By("bob"))
         assert (row.state, row.done) == ("CANCELLED", 10)
     await world.advance(5)
     assert await bulk_pass(world.database, world.dispatcher) == 0
@@ -398,7 +404,7 @@ async def test_a_cancelled_operation_stops_and_cancelling_twice_changes_nothing(
         stops = await list_audit(connection, DEFAULT_TENANT, action="dead_letter.stop", limit=9)
     assert [(stop.actor, stop.subject, stop.detail) for stop in stops] == [("bob", id_, {"done": 10, "total": 20})]
     with pytest.raises(NotFound):
-        await cancel_bulk(world.database, TenantNo(2), id_, by=By("bob"))
+        await stop(world.database, TenantNo(2), id_, by=By("bob"))
 
 
 @proves("O8")

@@ -39,6 +39,7 @@ from ondot.model.schedule import OnEvent, Schedule
 from ondot.model.workflow.states import RunState
 from ondot.store import (
     audit,
+    bulk,
     dead_letters,
     events,
     executions,
@@ -79,8 +80,7 @@ FEW: Final = 200
 """Locks of a page: partitions of 8 days and of the two weeks ahead, with their indexes. All days have more."""
 READS: Final = re.compile(r"(?:FROM|JOIN) ondot\.(?:job_once|history|attempt|log|audit|object|event|event_match)\b")
 NOT_BOUNDED: Final = {
-    "take_letters": "filtered by pool, which only history knows, it looks at every day",
-    "has_passed_over": "as take_letters",
+    "next_letters": "filtered by pool, which only history knows, it looks at every day",
     "count_once_jobs": "counts the days since the tenant exists, for two seconds, before a deletion",
     "count_history": "as count_once_jobs",
     **dict.fromkeys(
@@ -233,6 +233,8 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await dead_letters.lock_ended(connection, DEFAULT_TENANT, letter)
     await pools.count_letters_by_pool(connection, DEFAULT_TENANT, [letter])
     await logs.list_log_lines(connection, DEFAULT_TENANT, letter, after=(0, 0), limit=PAGE)
+    await bulk.see_items(connection, DEFAULT_TENANT, "executions", [letter])
+    await bulk.see_items(connection, DEFAULT_TENANT, "jobs", [once_id])
     await objects.find_object(connection, DEFAULT_TENANT, letter, 1, "log")
     await objects.find_result(connection, DEFAULT_TENANT, letter)
     await objects.find_writer(connection, DEFAULT_TENANT, letter, 1)

@@ -8,7 +8,7 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from ondot import Context, Ondot
-from ondot.flow.dead_letters import bulk_pass
+from ondot.flow.bulk.turns import bulk_pass
 from ondot.model.gates import Limits
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.outcome import AttemptError, Failed

@@ -14,14 +14,13 @@ from ondot.document.errors import invalid_body
 from ondot.document.fields import Body, Instant, JobIdText, PoolName, check_visible
 from ondot.document.reading import read_form
 from ondot.document.requests import run_payload
-from ondot.flow.dead_letters import DEFAULT_PER_S
 from ondot.flow.replay import Replay
+from ondot.model.bulk import DEFAULT_PER_S, MOST_PER_S
 from ondot.model.errors import Fault
 from ondot.model.ids import ExecutionId
 from ondot.store.dead_letters import LetterFilter
 
 MOST_IDS: Final = 1_000
-MOST_PER_S: Final = 1_000
 
 
 def _execution_id(written: object) -> UUID:

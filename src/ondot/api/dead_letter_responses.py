@@ -11,13 +11,15 @@ from pydantic import BaseModel, Field
 from ondot.api.responses import AttemptOut, Page
 from ondot.api.views import attempts_out
 from ondot.flow.dead_letters import LetterDone, Result
+from ondot.model.bulk import BulkState
 from ondot.model.execution import Origin, State
 from ondot.model.fingerprint import UNKNOWN
 from ondot.model.ids import JobId
 from ondot.model.job import JobSpec
 from ondot.model.workflow.graph import compile_graph
 from ondot.model.workflow.spec import WorkflowTarget
-from ondot.store.dead_letters import BulkAction, BulkRow, BulkState, LetterGroup, LetterRow
+from ondot.store.bulk import BulkRow
+from ondot.store.dead_letters import LetterGroup, LetterRow
 from ondot.store.executions import AttemptRow
 
 
@@ -105,7 +107,7 @@ class OperationOut(BaseModel):
     """An operation on all letters that matched when it started, and its progress."""
 
     id: UUID
-    action: BulkAction
+    action: Literal["replay", "discard"]
     state: BulkState
     total: int = Field(description="Letters that matched when it started.")
     done: int = Field(description="Letters that this operation has replayed or discarded so far.")
@@ -190,7 +192,7 @@ def done_out(entries: list[LetterDone]) -> LettersDone:
 def operation_out(row: BulkRow) -> OperationOut:
     return OperationOut(
         id=row.id,
-        action=row.action,
+        action="replay" if row.action == "replay" else "discard",
         state=row.state,
         total=row.total,
         done=row.done,

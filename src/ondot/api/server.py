@@ -27,6 +27,7 @@ from ondot.api.routes import (
     audit,
     backfills,
     channels,
+    bulk,
     create,
     dead_letters,
     events,
@@ -59,6 +60,7 @@ from ondot.api.routes.secrets import SecretBody
 from ondot.api.routes.users import UserBody, UserChangeBody
 from ondot.document.body import JobBody
 from ondot.document.channels import ChannelBody, ChannelPatchBody
+from ondot.document.bulk import BulkBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
@@ -100,6 +102,7 @@ PARTS = (
     runs,
     dead_letters,
     report,
+    bulk,
     pools,
     fleet,
     keys,
@@ -130,6 +133,7 @@ BODIES = (
     RetryExecutionBody,
     ReplayBody,
     DiscardBody,
+    BulkBody,
     RunRetryBody,
     RerunBody,
     SkipBody,

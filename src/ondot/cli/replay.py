@@ -6,7 +6,7 @@ Ctrl-C ends only the waiting, and shows how to stop the operation itself.
 """
 
 import sys
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final
 from uuid import UUID
@@ -224,16 +224,12 @@ async def _until_done(client: "Client", operation: Json) -> Json:
 
 
 async def _ends_of_replays(client: "Client", operation: Json) -> dict[str, int]:
-    """How many of the operation's replays ended in each state, once all have. The audit log has their ids."""
-    ids: list[str] = []
+    """How many of the operation's replays ended in each state, once all have. Its results have their ids."""
+    ids: deque[str] = deque()
     cursor = None
     while len(ids) < operation["done"]:
-        page = await client.list_audit(action="dead_letter.replay", limit=LARGEST_PAGE, cursor=cursor)
-        ids += [
-            entry["detail"]["replay_id"]
-            for entry in page["items"]
-            if (entry["detail"] or {}).get("operation") == operation["id"]
-        ]
+        page = await client.list_bulk_items(operation["id"], result="done", limit=LARGEST_PAGE, cursor=cursor)
+        ids += [item["execution_id"] for item in page["items"]]
         cursor = page["next_cursor"]
         if cursor is None:
             break
@@ -241,9 +237,9 @@ async def _ends_of_replays(client: "Client", operation: Json) -> dict[str, int]:
     with progress_bar() as show_bar:
         async for _ in pauses():
             # From the oldest: only replays that still run are read again.
-            while ids and has_ended(execution := await client.get_execution(ids[-1])):
+            while ids and has_ended(execution := await client.get_execution(ids[0])):
                 ends[execution["state"]] += 1
-                ids.pop()
+                ids.popleft()
             if not ids:
                 return dict(ends)
             show_bar(f"{len(ids):,} of the replays have not ended", ends.total(), ends.total() + len(ids))

@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable
 
 from ondot.flow.audit_seal import Sealer, seal_keys
 from ondot.flow.auto_pause import pause_failing_pass
+from ondot.flow.bulk.turns import bulk_pass
 from ondot.flow.check import SelfCheck, make_partitions_pass
 from ondot.flow.days import Days
-from ondot.flow.dead_letters import bulk_pass
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.own import OwnEvents
 from ondot.flow.events.receive import EventReceiver
@@ -87,6 +87,7 @@ class Housekeeper:
         self._may_be_lost = asyncio.Event()
         self._is_lost = asyncio.Event()
         self._has_removal = asyncio.Event()
+        self._has_bulk = asyncio.Event()
         self._removal = Removal(self._patient, objects)
         self._rewriting = Rewriting(database)
         self._object_removal = ObjectRemoval(database, objects)
@@ -131,6 +132,9 @@ class Housekeeper:
                 RETAIN_EVERY_S, self._if_on_duty(self._removal.one_pass), name="removal", wake=self._has_removal
             )
             group.create_task(removal, name="removal")
+            # Separate from other chores, which must not wait for a slow item of an operation.
+            bulk = every(RETAIN_EVERY_S, self._if_on_duty(self._bulk_pass), name="bulk", wake=self._has_bulk)
+            group.create_task(bulk, name="bulk")
             seal = every(SEAL_EVERY_S, self._if_on_duty(self._sealer.one_pass), name="seal", wake=self._to_seal)
             group.create_task(seal, name="seal")
             own_events = every(
@@ -175,6 +179,9 @@ class Housekeeper:
     async def _runs_pass(self) -> int:
         return await due_pass(self._database, self._dispatcher, self._advancer.request)
 
+    async def _bulk_pass(self) -> int:
+        return await bulk_pass(self._patient, self._dispatcher)
+
     async def _chores_pass(self) -> int:
         """Rare work: found by one query, done by passes of its own."""
         async with self._patient.connection() as connection:
@@ -184,7 +191,7 @@ class Housekeeper:
         if chores.failing:
             await pause_failing_pass(self._patient)
         if chores.bulk:
-            await bulk_pass(self._patient, self._dispatcher)
+            self._has_bulk.set()
         if chores.parked:
             await unpark_pass(self._patient)
         if chores.removal:

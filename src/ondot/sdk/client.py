@@ -315,6 +315,29 @@ class Client(Requests):
         """Dead letters that are already done stay done."""
         return await self._call("POST", f"/v1/dead-letters/operations/{_segment(id_)}/cancel")
 
+    # Operations on many at once.
+
+    async def start_bulk(self, body: Mapping[str, Any], idempotency_key: str | None = None) -> Json:
+        """Change many executions, jobs, dead letters or runs: by `ids`, or all that match a query `q`."""
+        return await self._make("/v1/bulk", body, idempotency_key)
+
+    async def list_bulks(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/bulk", query=filters)
+
+    async def get_bulk(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/bulk/{_segment(id_)}")
+
+    async def list_bulk_items(self, id_: Id, **filters: Any) -> Json:
+        """Results by item: those that were refused, with the reason, and those that were changed."""
+        return await self._call("GET", f"/v1/bulk/{_segment(id_)}/items", query=filters)
+
+    async def stop_bulk(self, id_: Id) -> Json:
+        """Items that are already changed stay changed."""
+        return await self._call("POST", f"/v1/bulk/{_segment(id_)}/stop")
+
+    async def undo_bulk(self, id_: Id, idempotency_key: str | None = None) -> Json:
+        return await self._make(f"/v1/bulk/{_segment(id_)}/undo", {}, idempotency_key)
+
     # The fleet, pools, and the audit log.
 
     async def list_nodes(self) -> Json:

@@ -22,6 +22,9 @@ Action = Literal[
     "dead_letter.replay",
     "dead_letter.discard",
     "dead_letter.stop",
+    "bulk.start",
+    "bulk.stop",
+    "bulk.undo",
     "execution.retry",
     "execution.cancel",
     "pool.limits",
@@ -95,6 +98,8 @@ class By:
     request_id: str | None = None
     home_tenant_no: TenantNo | None = None
     """The tenant of an owner who acts for another one; None: its own."""
+    operation: UUID | None = None
+    """The change is a part of this operation on many (`flow.bulk`), and the operation's one entry stands for it."""
 
     def because(self, reason: str | None) -> "By":
         return replace(self, reason=reason)
@@ -180,9 +185,9 @@ async def record_all(
     after: Detail | None = None,
 ) -> None:
     """Record the same action on many subjects, in one statement. Details without a value are left out."""
-    if not entries:
-        return
     by = By(by) if isinstance(by, str) else by
+    if not entries or by.operation is not None:
+        return
     details = [
         {name: value for name, value in {"reason": by.reason, **detail}.items() if value is not None}
         for _, detail in entries

@@ -14,8 +14,9 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import asyncpg
 
@@ -65,6 +66,20 @@ LOGIN_REFUSED = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _OneConnection:
+    """A pool that always returns the same connection."""
+
+    connection: Connection
+
+    @asynccontextmanager
+    async def acquire(self, timeout: float) -> AsyncIterator[Connection]:  # noqa: ASYNC109 - as asyncpg's
+        yield self.connection
+
+    def get_idle_size(self) -> int:
+        return 0
+
+
 @dataclass(slots=True)
 class Database:
     pool: Pool
@@ -83,6 +98,13 @@ class Database:
     def patient(self) -> "Database":
         """The same database, for statements that may take as long as `statement_timeout_s`."""
         return self if self.patient_pool is None else replace(self, pool=self.patient_pool, patient_pool=None)
+
+    def inside(self, connection: Connection) -> "Database":
+        """The same database, for functions that open transactions of their own: each becomes a savepoint of the
+        transaction that is open on this connection, so that it counts only together with the rest of that."""
+        nested = copy(self)  # not `replace`, which would bind the caches to this connection
+        nested.pool, nested.patient_pool = cast("Pool", _OneConnection(connection)), None
+        return nested
 
     @asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

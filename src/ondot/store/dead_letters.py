@@ -1,4 +1,4 @@
-"""Dead letters (E10): FAILED executions that wait for a person, and operations on many of them (O8).
+"""Dead letters (E10): FAILED executions that wait for a person.
 
 A letter is open until it is resolved: replayed, discarded, or handled by its workflow, with the actor and the reason.
 Reading never locks; a transaction that resolves a letter locks its row first.
@@ -13,6 +13,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
+from ondot.model.bulk import Seen
 from ondot.model.execution import Origin
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.store.connection import Connection, Record
@@ -22,8 +23,6 @@ _SQL = load_queries("dead_letters")
 
 Resolution = Literal["replayed", "discarded", "handled"]
 LetterState = Literal["open", "replayed", "discarded", "handled", "all"]
-BulkAction = Literal["replay", "discard"]
-BulkState = Literal["RUNNING", "DONE", "CANCELLED"]
 
 
 class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -104,7 +103,6 @@ class LockedLetter:
     resolution: Resolution | None
     resolved_by: str | None
     replay_id: ExecutionId | None
-    failed_at: datetime | None = None
     run_id: ExecutionId | None = None
     step_no: int | None = None
     """Of a step: its run, and which step."""
@@ -114,66 +112,6 @@ class LockedLetter:
 class Hastened:
     pool_no: PoolNo
     ready_at: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class NewBulk:
-    id: UUID
-    action: BulkAction
-    filter: LetterFilter
-    actor: str
-    reason: str | None
-    per_s: float
-    payload: str | None = None
-    current_version: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class BulkRow:
-    """An operation as it is shown."""
-
-    id: UUID
-    action: BulkAction
-    filter: LetterFilter
-    current_version: bool
-    own_payload: bool
-    reason: str | None
-    actor: str
-    per_s: float
-    total: int
-    done: int
-    state: BulkState
-    created_at: datetime
-    ended_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
-class BulkTurn:
-    """An operation that is due, locked, and the last letter that it reached.
-
-    `passed_over`: in this round it skipped letters that other transactions had locked.
-    """
-
-    id: UUID
-    tenant_no: TenantNo
-    action: BulkAction
-    filter: LetterFilter
-    current_version: bool
-    passed_over: bool
-    payload: str | None
-    reason: str | None
-    actor: str
-    per_s: float
-    total: int
-    done: int
-    through_at: datetime | None
-    through_id: UUID | None
-    created_at: datetime
-
-    @property
-    def columns(self) -> tuple[object, ...]:
-        """The letters that it has not reached yet, in the order of every statement that looks for them."""
-        return self.tenant_no, *self.filter.columns, self.created_at, self.id, self.through_at, self.through_id
 
 
 async def list_letters(
@@ -244,19 +182,32 @@ async def lock_letters(
     return {row["execution_id"]: _read_locked(row) for row in rows}
 
 
-async def take_letters(connection: Connection, turn: BulkTurn, limit: int) -> list[LockedLetter]:
-    """Lock the next open letters of an operation; letters that others have locked are skipped."""
-    rows = await connection.fetch(_SQL["take_letters"].text, *turn.columns, limit)
-    return [_read_locked(row) for row in rows]
+async def take_letters(
+    connection: Connection, tenant_no: TenantNo, ids: Sequence[ExecutionId]
+) -> dict[ExecutionId, LockedLetter]:
+    """Lock those of these letters that are open; those that others have locked are skipped."""
+    rows = await connection.fetch(_SQL["take_letters"].text, tenant_no, ids)
+    return {row["execution_id"]: _read_locked(row) for row in rows}
 
 
-async def has_passed_over(
-    connection: Connection, turn: BulkTurn, letters: Sequence[LockedLetter], *, at_end: bool
-) -> bool:
-    """Whether a turn that took these letters skipped open ones; `at_end`: there were no more to take."""
-    ids = [letter.ended.execution_id for letter in letters]
-    through = (None, None) if at_end else (letters[-1].failed_at, ids[-1])
-    return bool(await connection.fetchval(_SQL["has_passed_over"].text, *turn.columns, *through, ids))
+async def next_letters(
+    connection: Connection,
+    tenant_no: TenantNo,
+    filter: LetterFilter,  # noqa: A002
+    *,
+    until_at: datetime,
+    before: UUID,
+    after: UUID | None,
+    limit: int,
+) -> list[UUID]:
+    """Open letters that an operation reaches, in the order of their ids."""
+    rows = await connection.fetch(_SQL["next_letters"].text, tenant_no, *filter.columns, until_at, before, after, limit)
+    return [row["id"] for row in rows]
+
+
+async def see_letters(connection: Connection, tenant_no: TenantNo, ids: Sequence[UUID]) -> dict[UUID, Seen]:
+    rows = await connection.fetch(_SQL["see_letters"].text, tenant_no, list(ids))
+    return {row["id"]: Seen(row["state"], None) for row in rows}
 
 
 async def resolve_letters(
@@ -310,76 +261,6 @@ async def hasten_retry(connection: Connection, tenant_no: TenantNo, id_: Executi
     return Hastened(PoolNo(row["pool_no"]), row["ready_at"])
 
 
-async def insert_bulk(
-    connection: Connection, tenant_no: TenantNo, bulk: NewBulk, *, total: int, created_at: datetime
-) -> None:
-    await connection.execute(
-        _SQL["insert_bulk"].text,
-        tenant_no,
-        bulk.id,
-        bulk.action,
-        msgspec.json.encode(bulk.filter).decode(),
-        bulk.payload,
-        bulk.reason,
-        bulk.actor,
-        bulk.per_s,
-        total,
-        created_at,
-        bulk.current_version,
-    )
-
-
-async def list_bulks(
-    connection: Connection,
-    tenant_no: TenantNo,
-    *,
-    id_: UUID | None = None,
-    before: UUID | None = None,
-    limit: int = 1,
-) -> list[BulkRow]:
-    rows = await connection.fetch(_SQL["list_bulks"].text, tenant_no, id_, before, limit)
-    return [BulkRow(**_with_filter(row)) for row in rows]
-
-
-async def take_bulk(connection: Connection) -> BulkTurn | None:
-    """An operation that is due, locked until the transaction ends."""
-    row = await connection.fetchrow(_SQL["take_bulk"].text)
-    return BulkTurn(**_with_filter(row)) if row else None
-
-
-async def advance_bulk(
-    connection: Connection,
-    turn: BulkTurn,
-    letters: Sequence[LockedLetter],
-    *,
-    done: int,
-    next_s: float,
-    at_end: bool,
-    passed_over: bool,
-) -> None:
-    """Record the progress of an operation: through the last of these letters, `done` of which were resolved.
-
-    At the end it is done, or starts again at the oldest letter for those that it skipped.
-    """
-    last = letters[-1] if letters else None
-    await connection.execute(
-        _SQL["advance_bulk"].text,
-        turn.tenant_no,
-        turn.id,
-        done,
-        last.failed_at if last else None,
-        last.ended.execution_id if last else None,
-        next_s,
-        at_end,
-        passed_over,
-    )
-
-
-async def cancel_bulk(connection: Connection, tenant_no: TenantNo, id_: UUID) -> bool:
-    """False: it was not running."""
-    return await connection.fetchval(_SQL["cancel_bulk"].text, tenant_no, id_) is not None
-
-
 def _letter(row: dict[str, Any]) -> LetterRow:
     return LetterRow(**(row | {"error": _decode(row["error"])}))
 
@@ -391,14 +272,9 @@ def _read_locked(row: Record) -> LockedLetter:
         row["resolution"],
         row["resolved_by"],
         row["replay_id"],
-        row.get("failed_at"),
         row["run_id"],
         row["step_no"],
     )
-
-
-def _with_filter(row: Record) -> dict[str, Any]:
-    return dict(row) | {"filter": msgspec.json.decode(row["filter"], type=LetterFilter)}
 
 
 def _decode(text: str | None) -> Any:

@@ -30,8 +30,8 @@ BEGIN
 
     -- Of tenants.
     FOREACH name IN ARRAY ARRAY[
-        'alert', 'arrival', 'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'cause', 'checkpoint', 'claim',
-        'condition', 'incident',
+        'alert', 'arrival', 'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'bulk_item', 'cause', 'checkpoint',
+        'claim', 'condition', 'incident',
         'dead_letter', 'dependency', 'dependent', 'event', 'event_match', 'event_wait', 'event_window', 'execution',
         'gate', 'gated', 'history', 'item', 'job', 'job_once', 'job_version', 'line', 'log', 'map_portion',
         'mapped', 'object', 'owed', 'past_step', 'ready', 'repair', 'run', 'skipped', 'slot', 'step', 'step_wait',

@@ -121,27 +121,57 @@ CREATE TABLE ondot.bulk (
     id uuid NOT NULL,
     tenant_no integer NOT NULL,
     action text NOT NULL,
-    filter jsonb NOT NULL,
+    filter jsonb NOT NULL DEFAULT '{}'::jsonb,
     payload json,
-    current_version boolean NOT NULL,
+    current_version boolean NOT NULL DEFAULT false,
     reason text,
     actor text NOT NULL,
     per_s double precision NOT NULL,
     total integer NOT NULL,
     done integer NOT NULL DEFAULT 0,
     state text NOT NULL,
-    turn_at timestamp with time zone NOT NULL,
+    turn_at timestamp with time zone NOT NULL DEFAULT 'infinity'::timestamp with time zone,
     through_at timestamp with time zone,
     through_id uuid,
     passed_over boolean NOT NULL DEFAULT false,
     created_at timestamp with time zone NOT NULL,
     ended_at timestamp with time zone,
-    CONSTRAINT bulk_action_check CHECK ((action = ANY (ARRAY['replay'::text, 'discard'::text]))),
+    kind text NOT NULL DEFAULT 'dead_letters'::text,
+    q text,
+    ids uuid[],
+    change jsonb,
+    next_at timestamp with time zone,
+    refused integer NOT NULL DEFAULT 0,
+    unchanged integer NOT NULL DEFAULT 0,
+    later uuid[] NOT NULL DEFAULT '{}'::uuid[],
+    total_is_least boolean NOT NULL DEFAULT false,
+    failures integer NOT NULL DEFAULT 0,
+    stopped_because text,
+    undo_of uuid,
+    undone_by uuid,
+    key_id uuid,
+    user_id uuid,
+    home_tenant_no integer,
+    address text,
+    request_id text,
+    CONSTRAINT bulk_kind_check CHECK ((kind = ANY (ARRAY['executions'::text, 'jobs'::text, 'dead_letters'::text, 'runs'::text]))),
     CONSTRAINT bulk_pkey PRIMARY KEY (id),
     CONSTRAINT bulk_state_check CHECK ((state = ANY (ARRAY['RUNNING'::text, 'DONE'::text, 'CANCELLED'::text])))
 ) WITH (fillfactor=50);
 CREATE INDEX bulk_latest ON ondot.bulk USING btree (tenant_no, id);
+CREATE INDEX bulk_next ON ondot.bulk USING btree (COALESCE(next_at, turn_at)) WHERE (state = 'RUNNING'::text);
 CREATE INDEX bulk_turn ON ondot.bulk USING btree (turn_at) WHERE (state = 'RUNNING'::text);
+
+CREATE TABLE ondot.bulk_item (
+    bulk_id uuid NOT NULL,
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    is_done boolean NOT NULL,
+    detail text,
+    before jsonb,
+    made uuid,
+    CONSTRAINT bulk_item_pkey PRIMARY KEY (bulk_id, id)
+);
 
 CREATE TABLE ondot.cancel_key (
     job_id uuid NOT NULL,

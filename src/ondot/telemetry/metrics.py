@@ -33,6 +33,12 @@ DOUBLE_FIRES = Counter(
     "Fires that already had an execution, by the unique key",
     registry=REGISTRY,
 )
+BULK_ITEMS = Counter(
+    "ondot_bulk_items_total",
+    "Items that operations on many have reached: done, refused, or unchanged",
+    ["of", "action", "result"],
+    registry=REGISTRY,
+)
 EVENTS_RECEIVED = Counter("ondot_events_received_total", "Events stored", registry=REGISTRY)
 EVENTS_REPEATED = Counter(
     "ondot_events_repeated_total", "Events that were sent before, and started nothing", registry=REGISTRY

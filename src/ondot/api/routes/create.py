@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import Services, by_of, caller_of, check_active, needs, services_of
-from ondot.api.job_rules import check_jobs, check_keys, check_step_pools, limit_reach
+from ondot.api.job_rules import check_keys, check_step_pools
 from ondot.api.job_secrets import admit_secrets_of
 from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
@@ -32,6 +32,7 @@ from ondot.flow.traced_submit import record_submits, set_caller
 from ondot.flow.workflows.depends import resolve_parents
 from ondot.model.access import Caller, Right
 from ondot.model.job import JobSpec
+from ondot.model.job_access import check_jobs, limit_reach
 from ondot.store.clock import Moment
 from ondot.store.idempotency import has_key
 from ondot.telemetry.trace import active_tracer

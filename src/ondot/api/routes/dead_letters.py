@@ -43,12 +43,14 @@ from ondot.api.parameters import (
     pool_of_execution,
 )
 from ondot.api.request_body import JsonBody, Key, idempotency_of
-from ondot.flow.dead_letters import cancel_bulk, discard, replay, start_bulk
+from ondot.flow.bulk.start import bound_rate, start_bulk, stop
+from ondot.flow.dead_letters import discard, replay
 from ondot.flow.replay import Replay
 from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.ids import EPOCH, ExecutionId, TenantNo
 from ondot.store.audit import By
+from ondot.store.bulk import NewBulk, list_bulks
 from ondot.store.dead_letters import (
     LetterFilter,
     LetterRow,
@@ -58,7 +60,6 @@ from ondot.store.dead_letters import (
     find_job_names,
     get_letter,
     group_letters,
-    list_bulks,
     list_letters,
 )
 from ondot.store.executions import get_execution, list_attempts
@@ -204,7 +205,9 @@ async def list_operations(
 ) -> OperationList:
     """Replays and discards by filter, with their progress, newest first."""
     async with services.database.reading(tenant_no) as connection:
-        rows = await list_bulks(connection, tenant_no, before=parse_cursor(cursor), limit=limit + 1)
+        rows = await list_bulks(
+            connection, tenant_no, kind="dead_letters", before=parse_cursor(cursor), limit=limit + 1
+        )
     return OperationList(
         items=[operation_out(row) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
@@ -215,7 +218,7 @@ async def list_operations(
 async def get_operation(services: RequestServices, tenant_no: Tenant, id_: OperationPath) -> OperationOut:
     """One operation and its progress."""
     async with services.database.reading(tenant_no) as connection:
-        rows = await list_bulks(connection, tenant_no, id_=id_)
+        rows = await list_bulks(connection, tenant_no, id_=id_, kind="dead_letters")
     if not rows:
         raise NotFound(f"There is no operation {id_} on dead letters.")
     return operation_out(rows[0])
@@ -226,7 +229,7 @@ async def cancel_operation(
     services: RequestServices, tenant_no: Tenant, by: BySender, id_: OperationPath
 ) -> OperationOut:
     """Stop an operation: it handles no further letters. Those that it has handled stay as they are."""
-    return operation_out(await cancel_bulk(services.database, tenant_no, id_, by=by))
+    return operation_out(await stop(services.database, tenant_no, id_, by=by, kind="dead_letters"))
 
 
 @router.get(
@@ -261,13 +264,21 @@ async def _start(
     how: Replay,
     by: By,
 ) -> Response:
+    tenant = services.database.tenants.known.get(tenant_no)
+    is_replay = isinstance(wanted, ReplayBody)
+    bulk = NewBulk(
+        services.database.clock.new_id(),
+        "dead_letters",
+        "replay" if is_replay else "discard",
+        bound_rate(tenant, "replay", wanted.per_s) if is_replay else wanted.per_s,
+        filter=wanted.letter_filter,
+        payload=how.payload,
+        current_version=how.current_version,
+    )
     text = await start_bulk(
         services.database,
         tenant_no,
-        "replay" if isinstance(wanted, ReplayBody) else "discard",
-        wanted.letter_filter,
-        how,
-        per_s=wanted.per_s,
+        bulk,
         by=by.because(wanted.reason),
         render=lambda row: operation_out(row).model_dump_json(),
         idempotency=idempotency_of(request),

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from ondot.api import responses
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import ByCaller, CallerDep, RequestServices, Services, Tenant, needs
-from ondot.api.job_rules import check_jobs, check_step_pools, limit_reach
+from ondot.api.job_rules import check_step_pools
 from ondot.api.job_secrets import admit_secrets_of_one
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
@@ -28,6 +28,7 @@ from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
+from ondot.model.job_access import check_jobs, limit_reach
 from ondot.store.executions import ExecutionRow, find_latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, find_creator, get_job, list_jobs
 from ondot.store.pools import find_pools

@@ -1,9 +1,9 @@
 -- name: find_chores :one
--- index: execution_start_by, streak_over, bulk_turn, tenant_chores, audit_open_pkey, subscription_own, pool_name_key, ready_pkey
+-- index: execution_start_by, streak_over, bulk_next, tenant_chores, audit_open_pkey, subscription_own, pool_name_key, ready_pkey
 SELECT EXISTS (SELECT FROM ondot.execution
                WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING') AS expire,
        EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS failing,
-       EXISTS (SELECT FROM ondot.bulk WHERE state = 'RUNNING' AND turn_at <= ondot.clock()) AS bulk,
+       EXISTS (SELECT FROM ondot.bulk WHERE state = 'RUNNING' AND coalesce(next_at, turn_at) <= ondot.clock()) AS bulk,
        EXISTS (SELECT FROM ondot.tenant WHERE has_parked AND state = 'ACTIVE') AS parked,
        EXISTS (SELECT FROM ondot.tenant WHERE state = 'DELETED' AND purged_at IS NULL) AS removal,
        EXISTS (SELECT FROM ondot.audit_open) AS seal,

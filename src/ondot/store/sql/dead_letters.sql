@@ -126,35 +126,32 @@ WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer
 ORDER BY execution_id FOR UPDATE;
 
 -- name: take_letters :many
--- locks: dead letters, SKIP LOCKED        index: dead_letter_open
--- The next letters of an operation, oldest failure first, of those that existed when it started: executions that fail again
--- afterwards do not belong to it, or it would never end. Locked letters are skipped, see has_passed_over.
--- $1 tenant_no, $2 to $7 as in matches_filter,
--- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id, $12 limit
-SELECT d.execution_id, d.job_id, d.job_version, d.payload IS NOT NULL AS own_payload, d.resolution, d.resolved_by,
-       d.replay_id, d.failed_at, d.run_id, d.step_no
-FROM ondot.dead_letter d
+-- locks: dead letters, SKIP LOCKED        index: dead_letter_pkey
+-- Open letters of an operation. Those that others have locked are left out, and so are resolved ones.
+-- $1 tenant_no, $2 ids
+SELECT execution_id, job_id, job_version, payload IS NOT NULL AS own_payload, resolution, resolved_by, replay_id, run_id,
+       step_no
+FROM ondot.dead_letter
+WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND resolved_at IS NULL
+ORDER BY execution_id FOR UPDATE SKIP LOCKED;
+
+-- name: next_letters :many
+-- index: dead_letter_pkey or dead_letter_open
+-- Open letters of those that existed when the operation started: executions that fail again afterwards do not belong to it,
+-- or it would never end.
+-- $1 tenant_no, $2 to $7 as in matches_filter, $8 up to which failure, $9 before which id, $10 after (NULL: from the
+-- first), $11 limit
+SELECT d.execution_id AS id FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   {{matches_filter}}
-  AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid
-  AND ($10::timestamptz IS NULL OR (d.failed_at, d.execution_id) > ($10, $11::uuid))
-ORDER BY d.failed_at, d.execution_id LIMIT $12::integer FOR UPDATE OF d SKIP LOCKED;
+  AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid AND ($10::uuid IS NULL OR d.execution_id > $10)
+ORDER BY d.execution_id LIMIT $11::integer;
 
--- name: has_passed_over :one
--- locks: none        index: dead_letter_open
--- Whether a turn of take_letters skipped an open letter, which another transaction had locked and may leave open.
--- $1 tenant_no, $2 to $7 as in matches_filter,
--- $8 up to which failure, $9 and before which id, $10 after which failure (NULL: from the oldest), $11 and id,
--- $12 through which failure (NULL: the last), $13 and id, $14 ids that were taken
-SELECT EXISTS (
-    SELECT FROM ondot.dead_letter d
-    WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
-      {{matches_filter}}
-      AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid
-      AND ($10::timestamptz IS NULL OR (d.failed_at, d.execution_id) > ($10, $11::uuid))
-      AND ($12::timestamptz IS NULL OR (d.failed_at, d.execution_id) <= ($12, $13::uuid))
-      AND d.execution_id <> ALL ($14::uuid[])
-) AS passed_over;
+-- name: see_letters :many
+-- index: dead_letter_pkey
+-- $1 tenant_no, $2 ids
+SELECT execution_id AS id, coalesce(resolution, 'open') AS state FROM ondot.dead_letter
+WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer;
 
 -- name: resolve_letters :many
 -- locks: dead letters, held already        index: dead_letter_pkey
@@ -232,56 +229,3 @@ SELECT pool_no, ready_at, is_gated FROM moved;
 -- The trigger puts it into the line of its first gate, or into the queue if it has passed all.
 -- $1 tenant_no, $2 execution_id, $3 ready_at
 UPDATE ondot.gated SET ready_at = $3::timestamptz WHERE execution_id = $2::uuid AND tenant_no = $1::integer;
-
--- name: insert_bulk :none
--- An operation on all letters that match; it is done at once if there are none.
--- $1 tenant_no, $2 id, $3 action, $4 filter, $5 payload, $6 reason, $7 actor, $8 per_s, $9 total, $10 created_at,
--- $11 whether with the job's current version
-INSERT INTO ondot.bulk (id, tenant_no, action, filter, payload, reason, actor, per_s, total, state, turn_at, created_at,
-                        ended_at, current_version)
-VALUES ($2::uuid, $1::integer, $3::text, $4::text::jsonb, $5::text::json, $6::text, $7::text, $8::double precision,
-        $9::integer, CASE WHEN $9 = 0 THEN 'DONE' ELSE 'RUNNING' END, $10::timestamptz, $10,
-        CASE WHEN $9 = 0 THEN $10 END, $11::boolean);
-
--- name: list_bulks :many
--- index: bulk_pkey or bulk_latest, backwards
--- $1 tenant_no, $2 id (NULL: all), $3 before id (NULL: from the newest), $4 limit
-SELECT id, action, filter, current_version, payload IS NOT NULL AS own_payload, reason, actor, per_s, total, done, state,
-       created_at, ended_at
-FROM ondot.bulk
-WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id = $2) AND ($3::uuid IS NULL OR id < $3)
-ORDER BY id DESC LIMIT $4::integer;
-
--- name: take_bulk :one
--- locks: the row of bulk, SKIP LOCKED        index: bulk_turn
--- An operation that is due and that no other transaction works on.
-SELECT id, tenant_no, action, filter, current_version, passed_over, payload, reason, actor, per_s, total, done,
-       through_at, through_id, created_at
-FROM ondot.bulk
-WHERE state = 'RUNNING' AND turn_at <= ondot.clock()
-  AND tenant_no <> ALL (ARRAY(SELECT t.tenant_no FROM ondot.tenant t WHERE t.state <> 'ACTIVE'))
-ORDER BY turn_at LIMIT 1 FOR UPDATE SKIP LOCKED;
-
--- name: advance_bulk :none
--- locks: the row of bulk, held already        index: bulk_pkey
--- A late turn is made up for within a second, so that the rate holds at any rhythm of the passes. At the end it is done,
--- unless letters were skipped in this round: then it starts again at the oldest.
--- $1 tenant_no, $2 id, $3 how many more are done, $4 through_at, $5 through_id, $6 seconds to the next turn,
--- $7 whether there are no more letters, $8 whether some were skipped in this round
-UPDATE ondot.bulk
-SET done = done + $3::integer,
-    through_at = CASE WHEN NOT ($7::boolean AND $8::boolean) THEN coalesce($4::timestamptz, through_at) END,
-    through_id = CASE WHEN NOT ($7 AND $8) THEN coalesce($5::uuid, through_id) END,
-    passed_over = $8 AND NOT $7,
-    turn_at = greatest(turn_at, ondot.clock() - interval '1 second') + make_interval(secs => $6::double precision),
-    state = CASE WHEN $7 AND NOT $8 THEN 'DONE' ELSE state END,
-    ended_at = CASE WHEN $7 AND NOT $8 THEN ondot.clock() END
-WHERE id = $2::uuid AND tenant_no = $1::integer;
-
--- name: cancel_bulk :one
--- locks: the row of bulk        index: bulk_pkey
--- Waits for a turn that is under way.
--- $1 tenant_no, $2 id
-UPDATE ondot.bulk SET state = 'CANCELLED', ended_at = ondot.clock()
-WHERE id = $2::uuid AND tenant_no = $1::integer AND state = 'RUNNING'
-RETURNING id;

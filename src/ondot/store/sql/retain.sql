@@ -137,21 +137,29 @@ WITH gone AS (
 SELECT count(*) AS count FROM gone;
 
 -- name: forget_bulks :one
--- locks: bulk rows, SKIP LOCKED        index: bulk_latest
--- Operations on dead letters that started long ago and have ended.
+-- locks: bulk rows, SKIP LOCKED        index: bulk_latest, bulk_item_pkey
+-- Operations that started long ago and have ended. Each has up to 110,000 results: a bounded number of them goes at a time,
+-- and the operation when they are gone. Returns how many rows were removed.
 -- $1 days, $2 limit
-WITH gone AS (
+WITH old AS MATERIALIZED (
+    SELECT b.row_at, b.id FROM ondot.tenant t CROSS JOIN LATERAL (
+        SELECT ctid AS row_at, id FROM ondot.bulk
+        WHERE tenant_no = t.tenant_no AND id < ondot.first_id_at(ondot.clock() - make_interval(days => $1::integer))
+          AND state <> 'RUNNING'
+        ORDER BY id LIMIT $2::integer FOR UPDATE SKIP LOCKED
+    ) b LIMIT $2
+), results AS (
+    DELETE FROM ondot.bulk_item WHERE ctid = ANY (ARRAY(
+        SELECT i.ctid FROM old o JOIN ondot.bulk_item i ON i.bulk_id = o.id LIMIT $2
+    ))
+    RETURNING 1
+), gone AS (
     DELETE FROM ondot.bulk WHERE ctid = ANY (ARRAY(
-        SELECT b.row_at FROM ondot.tenant t CROSS JOIN LATERAL (
-            SELECT ctid AS row_at FROM ondot.bulk
-            WHERE tenant_no = t.tenant_no AND id < ondot.first_id_at(ondot.clock() - make_interval(days => $1::integer))
-              AND state <> 'RUNNING'
-            ORDER BY id LIMIT $2::integer FOR UPDATE SKIP LOCKED
-        ) b LIMIT $2
+        SELECT o.row_at FROM old o WHERE NOT EXISTS (SELECT FROM ondot.bulk_item i WHERE i.bulk_id = o.id)
     ))
     RETURNING 1
 )
-SELECT count(*) AS count FROM gone;
+SELECT (SELECT count(*) FROM results) + (SELECT count(*) FROM gone) AS count;
 
 -- name: forget_runs :one
 -- locks: runs, SKIP LOCKED, then their steps        index: run_ended, item_pkey, past_step_pkey, step_pkey, arrival_pkey

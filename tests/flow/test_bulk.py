@@ -1,0 +1,308 @@
+"""Operations on many executions, jobs and runs (O8). Those on dead letters: test_dead_letters.py."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from ondot.flow.bulk import turns
+from ondot.flow.bulk.start import preview, start_bulk, stop, undo_of
+from ondot.flow.bulk.turns import LEASE_S, bulk_pass
+from ondot.flow.change.change import pause
+from ondot.model.access import LOCAL, Right, Role, rights_of
+from ondot.model.access import Caller as KeyCaller
+from ondot.model.errors import Conflict, Unavailable
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
+from ondot.store.audit import By
+from ondot.store.bulk import (
+    BulkRow,
+    ItemRow,
+    NewBulk,
+    claim_items,
+    list_bulk_items,
+    list_bulks,
+    record_items,
+    take_bulk,
+)
+from ondot.store.jobs import lock_job
+from ondot.store.keys import add_key, revoke_key
+from tests.proves import proves
+from tests.world import World, every, job, once
+
+
+async def begin(
+    world: World, of: Any, action: Any, ids: Sequence[UUID], *, per_s: float = 1000, by: By | None = None, **more: Any
+) -> UUID:
+    bulk = NewBulk(world.database.clock.new_id(), of, action, per_s, ids=ids, **more)
+    by = by or By("ann", "because")
+    await start_bulk(world.database, DEFAULT_TENANT, bulk, by=by, render=lambda _: "")
+    return bulk.id
+
+
+@pytest.fixture(autouse=True)
+def _a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "TURN_WITHIN_S", 60.0)
+
+
+async def work(world: World) -> None:
+    """Until nothing is due for a while."""
+    for _ in range(3):
+        await bulk_pass(world.database, world.dispatcher)
+        await world.advance(1)
+
+
+async def operation(world: World, id_: UUID) -> BulkRow:
+    async with world.database.connection() as connection:
+        [row] = await list_bulks(connection, DEFAULT_TENANT, id_=id_)
+    return row
+
+
+async def counts(world: World, id_: UUID) -> tuple[str, int, int, int]:
+    row = await operation(world, id_)
+    return row.state, row.done, row.refused, row.unchanged
+
+
+async def items(world: World, id_: UUID) -> list[ItemRow]:
+    async with world.database.connection() as connection:
+        return await list_bulk_items(connection, DEFAULT_TENANT, id_, limit=100)
+
+
+async def recurring(world: World, count: int, **fields: Any) -> list[JobId]:
+    made = await world.submit_all([job(schedule=every(3600, world.now), **fields) for _ in range(count)])
+    return [accepted.id for accepted in made]
+
+
+async def states(world: World, ids: Sequence[UUID]) -> list[str]:
+    rows = await world.fetch("SELECT id, state FROM ondot.job")
+    by_id = {row["id"]: row["state"] for row in rows}
+    return [by_id[id_] for id_ in ids]
+
+
+@proves("O8", "T6")
+async def test_jobs_are_paused_and_the_operation_is_undone_for_those_that_it_changed(world: World) -> None:
+    ids = await recurring(world, 5)
+    await pause(world.database, DEFAULT_TENANT, ids[0], by=By("bob"))
+    unknown = UUID(int=7)
+    id_ = await begin(world, "jobs", "pause", [*ids, unknown])
+    assert (await operation(world, id_)).total == 6
+    await work(world)
+    assert await counts(world, id_) == ("DONE", 4, 1, 1)
+    assert await states(world, ids) == ["PAUSED"] * 5
+    refused = [(item.id, item.detail) for item in await items(world, id_) if not item.is_done]
+    assert refused == [(unknown, f"There is no job {unknown}.")]
+    undo = undo_of(await operation(world, id_), world.database.clock.new_id())
+    await start_bulk(world.database, DEFAULT_TENANT, undo, by=By("ann"), render=lambda _: "")
+    await work(world)
+    assert await counts(world, undo.id) == ("DONE", 4, 0, 0)
+    assert await states(world, ids) == ["PAUSED", *["ACTIVE"] * 4]
+    with pytest.raises(Conflict, match="undone already"):
+        undo_of(await operation(world, id_), world.database.clock.new_id())
+    entries = await world.fetch("SELECT action, subject FROM ondot.audit ORDER BY id")
+    assert sorted((entry["action"], entry["subject"]) for entry in entries) == [
+        ("bulk.start", id_),
+        ("bulk.undo", undo.id),
+        ("job.pause", ids[0]),
+    ], "one entry stands for all items"
+
+
+@proves("O8")
+async def test_labels_and_priority_are_changed_and_restored_unless_the_job_was_changed_since(world: World) -> None:
+    ids = await recurring(world, 3, labels={"team": "bi", "old": "1"}, priority="low")
+    change = {"labels": {"team": "ops", "old": None}, "priority": "high"}
+    id_ = await begin(world, "jobs", "update", ids, change=change)
+    await work(world)
+    assert await counts(world, id_) == ("DONE", 3, 0, 0)
+    for job_id in ids:
+        spec = (await world.job(job_id)).spec
+        assert (spec.labels, spec.priority) == ({"team": "ops"}, "high")
+    again = await begin(world, "jobs", "update", ids, change=change)
+    await begin(world, "jobs", "update", ids[:1], change={"labels": {"mine": "1"}})
+    await work(world)
+    assert await counts(world, again) == ("DONE", 0, 0, 3), "nothing is left to change, so no version is made"
+    undo = undo_of(await operation(world, id_), world.database.clock.new_id())
+    await start_bulk(world.database, DEFAULT_TENANT, undo, by=By("ann"), render=lambda _: "")
+    await work(world)
+    assert await counts(world, undo.id) == ("DONE", 2, 1, 0)
+    [refused] = [item for item in await items(world, undo.id) if not item.is_done]
+    assert (refused.id, "was changed since" in (refused.detail or "")) == (ids[0], True)
+    spec = (await world.job(ids[1])).spec
+    assert (spec.labels, spec.priority) == ({"team": "bi", "old": "1"}, "low")
+
+
+@proves("O8", "E8", "E10")
+async def test_executions_are_cancelled_and_retried_each_once(world: World) -> None:
+    made = await world.submit_all([job(schedule=once(world.after(5))) for _ in range(4)])
+    ids = [ExecutionId(row["id"]) for row in await world.fetch("SELECT id FROM ondot.execution ORDER BY id")]
+    assert len(made) == len(ids) == 4
+    id_ = await begin(world, "executions", "cancel", [*ids, ids[0]])
+    await work(world)
+    assert await counts(world, id_) == ("DONE", 4, 0, 0)
+    second = await begin(world, "executions", "cancel", ids)
+    retried = await begin(world, "executions", "retry", ids)
+    twice = await begin(world, "executions", "retry", ids)
+    await work(world)
+    assert await counts(world, second) == ("DONE", 0, 0, 4)
+    assert await counts(world, retried) == ("DONE", 4, 0, 0)
+    assert await counts(world, twice) == ("DONE", 0, 4, 0), "their replays are live"
+    replays = await world.fetch("SELECT replay_of FROM ondot.execution ORDER BY 1")
+    assert [row["replay_of"] for row in replays] == sorted(ids)
+
+
+@proves("O8", "P5")
+async def test_a_crash_between_items_repeats_none_and_another_process_continues(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await recurring(world, 6)
+    id_ = await begin(world, "jobs", "run", ids)
+    calls = 0
+
+    async def dies(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise ConnectionError("here")
+        await record_items(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(turns, "record_items", dies)
+        with pytest.raises(Unavailable, match="here"):
+            await bulk_pass(world.database, world.dispatcher)
+    assert await counts(world, id_) == ("RUNNING", 3, 0, 0)
+    assert await bulk_pass(world.database, world.dispatcher) == 0, "its turn is leased"
+    await world.advance(LEASE_S)
+    await asyncio.gather(*(bulk_pass(world.database, world.dispatcher) for _ in range(3)))
+    await work(world)
+    assert await counts(world, id_) == ("DONE", 6, 0, 0)
+    runs = await world.fetch("SELECT job_id FROM ondot.execution WHERE origin = 'run'")
+    assert sorted(row["job_id"] for row in runs) == sorted(ids)
+
+
+@proves("O8")
+async def test_an_item_is_claimed_by_one_of_two_processes(world: World) -> None:
+    ids = await recurring(world, 2)
+    await begin(world, "jobs", "run", ids)
+    async with world.database.connection() as connection:
+        turn = await take_bulk(connection, LEASE_S)
+        assert turn is not None
+        assert await take_bulk(connection, LEASE_S) is None
+    first = sorted(ids)[:1]
+    async with world.database.transaction() as connection:
+        assert await claim_items(connection, turn, first, were_locked=False, lock_timeout_ms=250)
+    async with world.database.transaction() as connection:
+        assert not await claim_items(connection, turn, first, were_locked=False, lock_timeout_ms=250)
+
+
+@proves("O8")
+async def test_a_locked_job_is_passed_over_and_tried_again_at_the_end(world: World) -> None:
+    ids = await recurring(world, 3)
+    id_ = await begin(world, "jobs", "pause", ids)
+    async with world.second_connection() as other, other.transaction(), asyncio.timeout(30):
+        await lock_job(other, DEFAULT_TENANT, sorted(ids)[0])
+        await work(world)
+        assert await counts(world, id_) == ("RUNNING", 2, 0, 0)
+    await world.advance(1)
+    await work(world)
+    assert await counts(world, id_) == ("DONE", 3, 0, 0)
+
+
+@proves("O8", "T1")
+async def test_the_rights_of_a_key_are_those_of_the_moment(world: World) -> None:
+    ours = await recurring(world, 2, pool="default")
+    await world.submit(job(schedule=every(3600, world.now), pool="gpu"))
+    other = JobId(await world.value("SELECT id FROM ondot.job WHERE id <> ALL ($1)", ours))
+    key_id = world.database.clock.new_id()
+    async with world.database.connection() as connection:
+        await add_key(connection, key_id, DEFAULT_TENANT, "ci", "k" * 40, role=Role.EDITOR, pools=["default"])
+    by = By("ci", key_id=key_id)
+    id_ = await begin(world, "jobs", "pause", [*ours, other], by=by)
+    await work(world)
+    assert await counts(world, id_) == ("DONE", 2, 1, 0), "a job of another pool does not exist for the key"
+    assert await states(world, [other]) == ["ACTIVE"]
+    id_ = await begin(world, "jobs", "resume", ours, by=by)
+    async with world.database.connection() as connection:
+        await revoke_key(connection, DEFAULT_TENANT, key_id)
+    await work(world)
+    row = await operation(world, id_)
+    assert (row.state, row.done) == ("CANCELLED", 0)
+    assert row.stopped_because == "The key 'ci' that started it is revoked. Start it again with another one."
+
+
+@proves("O8", "T2")
+async def test_one_tenant_does_not_wait_for_another_and_a_suspended_one_waits(world: World) -> None:
+    ids = await recurring(world, 40)
+    await world.fetch(
+        "INSERT INTO ondot.tenant (tenant_no, name, state, created_at) VALUES (2, 'b', 'ACTIVE', $1)", world.now
+    )
+    [other] = [accepted.id for accepted in await world.submit_all([job(schedule=every(60, world.now))], TenantNo(2))]
+    slow = await begin(world, "jobs", "pause", ids, per_s=40)
+    theirs = NewBulk(world.database.clock.new_id(), "jobs", "pause", 1000, ids=[other])
+    await start_bulk(world.database, TenantNo(2), theirs, by=By("eve"), render=lambda _: "")
+    await world.fetch("UPDATE ondot.tenant SET state = 'SUSPENDED' WHERE tenant_no = 2")
+    await bulk_pass(world.database, world.dispatcher)
+    assert (await counts(world, slow))[:2] == ("RUNNING", 10)
+    assert await states(world, [other]) == ["ACTIVE"]
+    await world.fetch("UPDATE ondot.tenant SET state = 'ACTIVE' WHERE tenant_no = 2")
+    await bulk_pass(world.database, world.dispatcher)
+    assert await states(world, [other]) == ["PAUSED"]
+    row = await stop(world.database, DEFAULT_TENANT, slow, by=By("ann"))
+    assert (row.state, row.done) == ("CANCELLED", 10)
+    await work(world)
+    assert (await states(world, ids)).count("PAUSED") == 10
+
+
+@proves("O8")
+async def test_a_dry_run_counts_and_says_what_would_be_refused_and_why(world: World) -> None:
+    [live, gone] = await recurring(world, 2)
+    done = await begin(world, "jobs", "delete", [gone])
+    await work(world)
+    assert await counts(world, done) == ("DONE", 1, 0, 0)
+    bulk = NewBulk(world.database.clock.new_id(), "jobs", "pause", 50, ids=[live, gone, UUID(int=9)])
+    async with world.database.connection() as connection:
+        seen = await preview(connection, LOCAL, bulk)
+        limited = KeyCaller(DEFAULT_TENANT, "k", Role.EDITOR, rights_of(Role.EDITOR), frozenset({"gpu"}))
+        hidden = await preview(connection, limited, bulk)
+    assert (seen.count, seen.refused, [id_ for id_, _ in seen.sample]) == (3, 2, sorted([live, gone]))
+    assert dict(seen.refusals) == {
+        gone: f"The job {gone} is deleted.",
+        UUID(int=9): f"There is no job {UUID(int=9)}.",
+    }
+    assert (hidden.refused, hidden.sample) == (3, [])
+    assert Right.JOBS_RUN in limited.rights
+
+
+@proves("O8")
+async def test_an_operation_that_keeps_failing_stops_and_says_why(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await recurring(world, 1)
+    id_ = await begin(world, "jobs", "pause", ids)
+
+    async def breaks(*_: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(turns, "act_on_job", breaks)
+    for _ in range(turns.MOST_FAILURES):
+        await bulk_pass(world.database, world.dispatcher)
+        await world.advance(2)
+    row = await operation(world, id_)
+    assert (row.state, "RuntimeError: a bug" in (row.stopped_because or "")) == ("CANCELLED", True)
+
+
+@proves("O8", "O9")
+async def test_an_operation_of_the_release_before_is_adopted(world: World) -> None:
+    id_ = world.database.clock.new_id()
+    await world.fetch(
+        "INSERT INTO ondot.bulk (id, tenant_no, action, filter, current_version, actor, per_s, total, state, turn_at,"
+        " created_at) VALUES ($1, 1, 'discard', $2, false, 'ann', 50, 1, 'RUNNING', $3, $3)",
+        id_,
+        json.dumps({"q": "x"}),
+        world.now,
+    )
+    await work(world)
+    assert await counts(world, id_) == ("DONE", 0, 0, 0)
+    newer = await begin(world, "jobs", "pause", [UUID(int=1)])
+    due = await world.value("SELECT turn_at = 'infinity' FROM ondot.bulk WHERE id = $1", newer)
+    assert due is True, "a scheduler of the release before would discard letters for it"
