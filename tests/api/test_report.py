@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from ondot.flow.auto_pause import pause_failing_pass
-from ondot.flow.dead_letters import bulk_pass
+from ondot.flow.bulk.turns import bulk_pass
 from ondot.flow.recover import recover_pass
 from ondot.model.gates import Limits
 from ondot.model.ids import JobId

@@ -26,8 +26,8 @@ from ondot.api.request_id import request_id_of
 from ondot.api.routes import (
     audit,
     backfills,
-    channels,
     bulk,
+    channels,
     create,
     dead_letters,
     events,
@@ -59,8 +59,8 @@ from ondot.api.routes.pools import PoolBody
 from ondot.api.routes.secrets import SecretBody
 from ondot.api.routes.users import UserBody, UserChangeBody
 from ondot.document.body import JobBody
-from ondot.document.channels import ChannelBody, ChannelPatchBody
 from ondot.document.bulk import BulkBody
+from ondot.document.channels import ChannelBody, ChannelPatchBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
