@@ -163,6 +163,7 @@ async def _close_when(stop: asyncio.Event, close: Callable[[], object]) -> None:
 def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None:
     """Plan fires and do the housekeeping until SIGTERM or Ctrl-C."""
     from ondot.objects import open_objects
+    from ondot.roles.dead_man import DeadMan
     from ondot.roles.scheduler import Scheduler
 
     hide_master_keys()
@@ -173,7 +174,9 @@ def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None
             if database is not None:
                 objects = open_objects(settings)
                 async with open_transport(database) as transport, open_deliveries(database, transport, objects) as sent:
-                    await Scheduler(database, transport, on_hung, objects, sent).run(stop)
+                    url = settings.dead_man_url
+                    dead_man = None if url is None else DeadMan(database, url)
+                    await Scheduler(database, transport, on_hung, objects, sent, dead_man).run(stop)
 
     run_role("scheduler", settings, role)
 

@@ -3,12 +3,17 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
 from typing import Any
 from uuid import UUID
 
 import pytest
 from aiohttp import web
+from aiosmtpd.smtp import SMTP
 
+from ondot.flow.channels import deliver
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.kms import open_kms
@@ -169,3 +174,193 @@ async def test_a_test_message_shows_what_came_back(channels: Channels, receiver:
     assert "404" in answer["error"]
     assert "no_service" in answer["answer"]
     assert not await channels.world.value("SELECT count(*) FROM ondot.condition")
+
+
+@dataclass
+class Mailbox:
+    """A real SMTP server; `answers` are given to DATA, one for each e-mail, then 250."""
+
+    port: int = 0
+    received: list[EmailMessage] = field(default_factory=list)
+    answers: list[str] = field(default_factory=list)
+    hangs: bool = False
+
+    async def handle_DATA(self, _server: Any, _session: Any, envelope: Any) -> str:
+        if self.hangs:
+            await asyncio.Event().wait()
+        if self.answers:
+            return self.answers.pop(0)
+        self.received.append(message_from_bytes(envelope.content, policy=policy.default))
+        return "250 OK"
+
+
+@pytest.fixture
+async def mailbox() -> AsyncIterator[Mailbox]:
+    box = Mailbox()
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(lambda: SMTP(box, hostname="mail.test"), "127.0.0.1", 0)
+    box.port = server.sockets[0].getsockname()[1]
+    yield box
+    server.close()
+
+
+@proves("O4")
+async def test_emails_of_an_incident_are_one_thread_and_no_text_becomes_a_header(
+    world: World, mailbox: Mailbox
+) -> None:
+    smtp: dict[str, Any] = {"smtp_url": f"smtp://127.0.0.1:{mailbox.port}", "smtp_from": "ondot@example.com"}
+    async with open_channels(world, **smtp) as channels:
+        await channels.create(email={"to": ["ops@example.com", "night@example.com"]})
+        mailbox.answers = ["451 try later", "554 no"]
+        evil = "nightly\r\nBcc: thief@example.com\r\n\r\n<script>alert(1)</script>"
+        await channels.send(message(world, title=evil))
+        for _ in range(3):
+            # Also after a 5xx: a mailbox that was full has room an hour later.
+            assert await channels.deliver() == 1
+            await world.advance(600)
+        await channels.send(message(world, "recovered", title=evil))
+        assert await channels.deliver() == 1
+        opened, recovered = mailbox.received
+        assert opened["message-id"] == recovered["in-reply-to"] == recovered["references"]
+        assert opened["in-reply-to"] is None
+        assert opened["message-id"] != recovered["message-id"]
+        assert opened["to"] == "ops@example.com, night@example.com"
+        for mail in mailbox.received:
+            assert mail["bcc"] is None
+            assert "Bcc: thief" in mail["subject"]
+            text, html = mail.iter_parts()
+            assert (text.get_content_type(), html.get_content_type()) == ("text/plain", "text/html")
+            assert "<script>" not in html.get_content()
+        states = [each["state"] for each in await channels.deliveries()]
+        assert states == ["DELIVERED", "DELIVERED"]
+
+
+@proves("O4")
+async def test_a_mail_server_that_is_dead_or_hangs_fails_the_attempt_and_at_last_the_delivery(
+    world: World, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "ATTEMPT_S", 0.2)
+    smtp: dict[str, Any] = {"smtp_url": f"smtp://127.0.0.1:{mailbox.port}", "smtp_from": "ondot@example.com"}
+    async with open_channels(world, **smtp) as channels:
+        await channels.create(email={"to": ["ops@example.com"]})
+        mailbox.hangs = True
+        await channels.send(message(world))
+        await channels.deliver()
+        [delivery] = await channels.deliveries()
+        assert (delivery["state"], "timeout" in delivery["error"]) == ("RETRYING", True), delivery
+        await world.advance(6 * 3600 + 1)
+        await channels.deliver()
+        [delivery] = await channels.deliveries()
+        assert delivery["state"] == "FAILED"
+        [condition] = await world.fetch("SELECT * FROM ondot.condition")
+        assert (condition["kind"], condition["subject"], condition["tenant_no"]) == ("delivery", "ops", 1)
+        # The message about it does not go through the same channel, and the next success ends the condition.
+        cause = MessageCause(kind="delivery", message="ops fails", subject="ops")
+        assert await channels.send(message(world, causes=(cause,)), "ops") == []
+        mailbox.hangs = False
+        await channels.send(message(world, "reminder"))
+        await channels.deliver()
+        assert await world.count("condition") == 0
+    async with open_channels(world, smtp_url="smtp://127.0.0.1:1", smtp_from="ondot@example.com") as channels:
+        await channels.send(message(world, "reminder"))
+        await channels.deliver()
+        assert "127.0.0.1:1" in (await channels.deliveries())[0]["error"]
+
+
+@proves("O4")
+async def test_pagerduty_gets_one_key_for_an_incident(channels: Channels, receiver: Receiver) -> None:
+    world = channels.world
+    receiver.answer(lambda: web.Response(status=202, text="{}"))
+    await channels.create(pagerduty={"routing_key": "R" * 32, "url": receiver.url})
+    for kind in ("opened", "reminder", "acknowledged", "recovered"):
+        await channels.send(message(world, kind, links={"Incident": "https://ondot.example.com/i"}))
+        await channels.deliver()
+    events = bodies(receiver)
+    assert [each["event_action"] for each in events] == ["trigger", "trigger", "acknowledge", "resolve"]
+    assert {each["dedup_key"] for each in events} == {f"ondot-{INCIDENT}"}
+    for event in events:
+        # As the Events API v2 documents it.
+        assert set(event) <= {
+            "routing_key",
+            "event_action",
+            "dedup_key",
+            "payload",
+            "images",
+            "links",
+            "client",
+            "client_url",
+        }
+        assert len(event["dedup_key"]) <= 255
+        if event["event_action"] == "trigger":
+            payload = event["payload"]
+            assert {"summary", "source", "severity"} <= set(payload)
+            assert set(payload) <= {
+                "summary",
+                "source",
+                "severity",
+                "timestamp",
+                "component",
+                "group",
+                "class",
+                "custom_details",
+            }
+            assert payload["severity"] in {"critical", "error", "warning", "info"}
+            assert len(payload["summary"]) <= 1024
+            assert all(set(link) <= {"href", "text"} for link in event["links"])
+    assert "R" * 32 not in str(await world.fetch("SELECT * FROM ondot.delivery"))
+
+
+@proves("O4")
+async def test_a_storm_is_joined_and_a_message_that_is_over_is_dropped(channels: Channels, receiver: Receiver) -> None:
+    world = channels.world
+    await channels.create(webhook={"url": receiver.url})
+    for number in range(50):
+        await channels.send(message(world, title=f"job {number}", incident_id=UUID(int=number)))
+    assert await channels.deliver() == 10
+    await world.advance(61)
+    assert await channels.deliver() == 1
+    joined = bodies(receiver)[-1]
+    assert (joined["type"], joined["title"], len(joined["joined"])) == ("incidents.joined", "job 10, and 39 more", 40)
+    await world.advance(61)
+    # It fails, and the incident recovers before the next try.
+    receiver.answer(lambda: web.Response(status=500))
+    await channels.send(message(world))
+    await channels.deliver()
+    receiver.answer(web.Response)
+    await world.advance(1)
+    await channels.send(message(world, "recovered"))
+    await world.advance(600)
+    before = len(receiver.received)
+    assert await channels.deliver() == 2
+    # Where the first one was looked at before, the recovery waits for it.
+    await world.advance(10)
+    await channels.deliver()
+    [only] = receiver.received[before:]
+    assert json.loads(only.body)["type"] == "incident.recovered"
+    assert [each["state"] for each in (await channels.deliveries())[:2]] == ["DELIVERED", "DROPPED"]
+
+
+@proves("O4", "T2")
+async def test_messages_of_a_suspended_tenant_or_a_deleted_channel_are_not_sent(
+    channels: Channels, receiver: Receiver
+) -> None:
+    world = channels.world
+    await channels.create(webhook={"url": receiver.url})
+    await channels.create("gone", webhook={"url": receiver.url})
+    await channels.send(message(world), "gone")
+    await world.fetch(
+        'INSERT INTO ondot.alert (id, created_at, updated_at, for_s, tenant_no, name, "when", scope, notify,'
+        " created_by) VALUES ($1, $2, $2, 0, 1, 'bi', '{}', '{}', '{gone}', 'me')",
+        world.database.clock.new_id(),
+        world.now,
+    )
+    answer = await channels.api.http.delete("/v1/channels/gone")
+    assert (answer.status_code, "bi" in answer.text) == (409, True)
+    await world.fetch("DELETE FROM ondot.alert")
+    assert (await channels.api.http.delete("/v1/channels/gone")).status_code == 200
+    await world.fetch("UPDATE ondot.tenant SET state = 'SUSPENDED', version = version + 1 WHERE tenant_no = 1")
+    world.database.tenants.forget()
+    await channels.send(message(world))
+    assert await channels.deliver() == 2
+    assert receiver.received == []
+    assert await world.value("SELECT state FROM ondot.delivery") == "DROPPED"

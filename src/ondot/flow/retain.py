@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ondot.flow.dispatch import Dispatcher
+from ondot.store.channels import forget_deliveries
 from ondot.store.database import Database
 from ondot.store.dependencies import end_blocked, find_stuck
 from ondot.store.events import forget_event_keys
@@ -71,6 +72,7 @@ class Retention:
             "backfills": partial(self._forget_aged, "backfills"),
             "bulks": partial(self._forget_aged, "bulks"),
             "runs": partial(self._forget_aged, "runs"),
+            "deliveries": self._forget_deliveries,
             "blocked jobs": self._end_blocked,
             "tenants": self._forget_tenants,
         }
@@ -144,6 +146,10 @@ class Retention:
     async def _forget_versions(self) -> int:
         async with self._database.transaction() as connection:
             return await forget_versions(connection, self._days, JOBS_A_PASS)
+
+    async def _forget_deliveries(self) -> int:
+        async with self._database.connection() as connection:
+            return await forget_deliveries(connection, self._days, ROWS_A_PASS)
 
     async def _forget_tenants(self) -> int:
         async with self._database.connection() as connection:

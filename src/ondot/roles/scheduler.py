@@ -26,6 +26,7 @@ from ondot.model.partition import balance, bequeath
 from ondot.ports.objects import Objects
 from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
+from ondot.roles.dead_man import LOOK_EVERY_S, DeadMan
 from ondot.roles.deliveries import Deliveries
 from ondot.roles.housekeeper import Housekeeper
 from ondot.roles.loop import Passes, every
@@ -84,11 +85,13 @@ class Scheduler:
         on_hung: OnHung | None = None,
         objects: Objects | None = None,
         deliveries: Deliveries | None = None,
+        dead_man: DeadMan | None = None,
     ) -> None:
         """`on_hung`: see `roles.pulse`. `objects`: the storage of large results and logs. `deliveries`: sends the
-        messages of channels; None: other schedulers do."""
+        messages of channels; None: other schedulers do. `dead_man`: called while all is well."""
         self._database = database
         self._deliveries = deliveries
+        self._dead_man = dead_man
         self._objects = objects
         self._dispatcher = Dispatcher(transport)
         self._advancer = Advancer(database, self._dispatcher, objects)
@@ -155,6 +158,8 @@ class Scheduler:
                     name="housekeeper",
                 ),
             ]
+            if self._dead_man is not None:
+                tasks.append(group.create_task(every(LOOK_EVERY_S, self._dead_man_pass, name="dead-man")))
             await stop.wait()
             for task in tasks:
                 task.cancel()
@@ -167,6 +172,10 @@ class Scheduler:
 
     async def _plan_pass(self) -> int:
         return await self._planner.one_pass(sorted(self.owned))
+
+    async def _dead_man_pass(self) -> int:
+        """By one process; two during a take-over do no harm."""
+        return await self._dead_man.one_pass() if self._dead_man is not None and 0 in self.owned else 0
 
     async def _owed_pass(self) -> int:
         """One turn for each range of missed fires, and the next after a while: they run at a bounded rate."""

@@ -13,13 +13,11 @@ from prometheus_client.core import Metric
 from ondot import __version__
 from ondot.api.dependencies import RequestServices, Services
 from ondot.api.shared_metrics import read_shared_metrics
+from ondot.flow.readiness import read_readiness
 from ondot.model.access import Right
 from ondot.model.errors import OndotError, Unavailable
 from ondot.model.held_back import HeldBack
-from ondot.model.lineage import held_error
-from ondot.store.lineage import read_lineage
 from ondot.store.overview import read_held_back
-from ondot.store.queue import oldest_due
 from ondot.telemetry.serve import encode
 
 LIMITS_SHOWN: Final = 5
@@ -36,21 +34,20 @@ async def live() -> dict[str, str]:
 async def ready(request: Request, services: RequestServices, response: Response) -> dict[str, object]:
     try:
         async with services.database.connection() as connection:
-            due = await oldest_due(connection)
-            lineage = await read_lineage(connection)
+            readiness = await read_readiness(services.database, connection)
             held_back = await read_held_back(connection, services.database.specs, None, lines=LIMITS_SHOWN)
     except Unavailable as error:
         response.status_code = 503
         response.headers["Retry-After"] = "5"
         return {"status": "unavailable", "why": error.message}
-    if lineage is not None and lineage.why_not is not None:
+    if readiness.held is not None:
         response.status_code = 503
         response.headers["Retry-After"] = "60"
-        return {"status": "held", "why": held_error(lineage.why_not).message}
-    limit_s = due.limit_s(services.database.settings.ready_lag_s)
+        return {"status": "held", "why": readiness.held}
+    due, limit_s = readiness.due, readiness.limit_s
     has_names = await _may_read_names(services, request)
     limited = _held_back_out(held_back, with_lines=has_names)
-    if due.lag_s <= limit_s:
+    if readiness.is_ready:
         return {"status": "ready", "lag_s": round(due.lag_s, 3), **limited}
     response.status_code = 503
     response.headers["Retry-After"] = "5"
