@@ -3,16 +3,22 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Final
 
+import pytest
+
+from ondot.document.tenants import new_tenant, patched_tenant
 from ondot.flow.audit_seal import Sealer
-from ondot.flow.backfill import Backfill, start_backfill
+from ondot.flow.backfill import Backfill, count_backfill, start_backfill
 from ondot.flow.change.change import pause
 from ondot.flow.days import make_days
 from ondot.flow.events.receive import EventReceiver
+from ondot.flow.explain import explain_execution
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
-from ondot.model.errors import Unavailable
+from ondot.flow.tenants import create_tenant, update_tenant
+from ondot.model.errors import InvalidBody, NotFound, Unavailable
 from ondot.model.event import read_event
 from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
@@ -353,3 +359,35 @@ async def test_a_clock_that_is_suddenly_a_year_ahead_removes_nothing(world: Worl
     await world.advance(-365 * DAY_S)
     await rewrite(world)
     assert await is_there(world, kept)
+
+
+@proves("O1", "P3")
+async def test_what_is_older_than_kept_history_is_refused_in_words(world: World) -> None:
+    recurring = await world.submit(job(schedule=every(86_400, world.now)))
+    gone = await run_one(world)
+    first_at = world.now
+    await age(world, 40)
+    await rewrite(world)
+    with pytest.raises(NotFound, match="History is kept for 30 days"):
+        await explain_execution(world.database, DEFAULT_TENANT, gone)
+    young = await world.submit(job("young", schedule=every(86_400, first_at)))
+    backfill = Backfill(first_at, world.now)
+    for ask in (count_backfill, partial(start_backfill, render=lambda _: "")):
+        with pytest.raises(InvalidBody, match="is not kept any more"):
+            await ask(world.database, DEFAULT_TENANT, recurring.id, backfill)
+    late = Backfill(world.now - timedelta(days=29), world.now)
+    assert (await count_backfill(world.database, DEFAULT_TENANT, recurring.id, late)).total == 29
+    assert (await count_backfill(world.database, DEFAULT_TENANT, young.id, backfill)).total == 41
+
+
+@proves("O1", "T1")
+async def test_an_installation_has_at_most_four_retentions(world: World) -> None:
+    for days in (7, 30, 60, 90):
+        new = new_tenant({"name": f"t{days}", "retention_days": days})
+        await create_tenant(world.database, DEFAULT_TENANT, new, render=lambda _: "")
+    with pytest.raises(InvalidBody, match=r"at most 4 retentions.*Use one of: 7, 30, 60, 90"):
+        await update_tenant(world.database, "t30", lambda tenant: patched_tenant({"retention_days": 14}, tenant))
+    row = await update_tenant(world.database, "t7", lambda tenant: patched_tenant({"retention_days": 14}, tenant))
+    assert row.tenant.retention_days == 14
+    row = await update_tenant(world.database, "t7", lambda tenant: patched_tenant({"retention_days": None}, tenant))
+    assert row.tenant.retention_days is None

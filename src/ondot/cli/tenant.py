@@ -26,6 +26,7 @@ FLAGS = {
     "/targets/private_networks": "--private-network",
     "/targets/allow": "--allow-host",
     "/targets/deny": "--deny-host",
+    "/retention_days": "--retention-days",
 }
 
 TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
@@ -51,6 +52,10 @@ AllowHost = Annotated[
 DenyHost = Annotated[
     list[str] | None, typer.Option(metavar="HOST|NETWORK", help="A host or network that it never calls; none for none.")
 ]
+RetentionDays = Annotated[
+    str | None,
+    typer.Option(metavar="N|none", help="How long its history is kept, in days; none: as the installation's."),
+]
 Events = Annotated[str | None, typer.Option(metavar="N/DURATION|none", help="Quota: events that are sent.")]
 
 app = typer.Typer(help="Tenants: who shares this installation. For owners.", no_args_is_help=True)
@@ -71,6 +76,7 @@ def create(
     private_network: PrivateNetwork = None,
     allow_host: AllowHost = None,
     deny_host: DenyHost = None,
+    retention_days: RetentionDays = None,
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -85,7 +91,7 @@ def create(
         events=events,
     )
     targets = _targets(private_networks=private_network, allow=allow_host, deny=deny_host)
-    body = {"name": name, **_body(weight, pool, quotas, targets)}
+    body = {"name": name, **_body(weight, pool, quotas, targets, retention_days)}
     try:
         tenant = ask(lambda client: client.create_tenant(body, reason=reason))
     except InvalidBody as refusal:
@@ -147,6 +153,7 @@ def update(
     private_network: PrivateNetwork = None,
     allow_host: AllowHost = None,
     deny_host: DenyHost = None,
+    retention_days: RetentionDays = None,
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -161,7 +168,7 @@ def update(
         events=events,
     )
     targets = _targets(private_networks=private_network, allow=allow_host, deny=deny_host)
-    changes = _body(weight, pool, quotas, targets)
+    changes = _body(weight, pool, quotas, targets, retention_days)
     if not changes:
         raise typer.BadParameter("Name a change, for example --weight 2, --pool gpu or --jobs 100000.")
     try:
@@ -204,7 +211,9 @@ def delete(
     return show_answer(tenant, output, f"Deleted {name}. Its rows go in the background: ondot tenant get {name}")
 
 
-def _body(weight: float | None, pools: list[str] | None, quotas: Json, targets: Json) -> Json:
+def _body(
+    weight: float | None, pools: list[str] | None, quotas: Json, targets: Json, retention_days: str | None
+) -> Json:
     body: Json = {}
     if weight is not None:
         body["weight"] = weight
@@ -214,6 +223,8 @@ def _body(weight: float | None, pools: list[str] | None, quotas: Json, targets: 
         body["quotas"] = quotas
     if targets:
         body["targets"] = targets
+    if retention_days is not None:
+        body["retention_days"] = _number(retention_days, "--retention-days")
     return body
 
 
@@ -228,12 +239,15 @@ def _quotas(**written: str | None) -> Json:
 def _quota(name: str, written: str) -> int | str | None:
     if written.lower() == NONE:
         return None
-    if name not in NUMBERS:
-        return written
+    return _number(written, FLAGS[f"/quotas/{name}"]) if name in NUMBERS else written
+
+
+def _number(written: str, flag: str) -> int | None:
+    if written.lower() == NONE:
+        return None
     digits = written.replace("_", "").replace(",", "")
     if not (digits.isascii() and digits.isdecimal()):
-        flag = FLAGS[f"/quotas/{name}"]
-        raise typer.BadParameter(f"{written!r} is not a number. Write, for example, 100000, or none.", param_hint=flag)
+        raise typer.BadParameter(f"{written!r} is not a number. Write, for example, 90, or none.", param_hint=flag)
     return int(digits[:18])
 
 

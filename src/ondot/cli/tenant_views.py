@@ -42,6 +42,7 @@ def tenant_card(tenant: Json, usage: Json | None, now: datetime) -> "Table":
             ("running", None if usage is None or "concurrent" in quotas else f"{usage['running']:,}"),
             ("waiting", None if usage is None else f"{sum(pool['waiting'] for pool in usage['pools']):,}"),
             *((f"targets {name.replace('_', ' ')}", ", ".join(hosts) or None) for name, hosts in targets.items()),
+            ("history kept", None if tenant["retention_days"] is None else f"{tenant['retention_days']:,} days"),
             ("created", time_line(tenant["created_at"], now)),
             ("deleted", time_line(tenant["deleted_at"], now)),
         ]

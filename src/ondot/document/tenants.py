@@ -2,7 +2,7 @@
 and its pointer."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final
 
 from msgspec import structs
@@ -66,6 +66,7 @@ Places = Annotated[list[str], Field(max_length=100), AfterValidator(_places)]
 Name = Annotated[str, AfterValidator(_tenant_name), Field(json_schema_extra={"pattern": f"^{POOL_NAME}$"})]
 Count = Annotated[int, Field(ge=1, le=LARGEST_INTEGER)]
 Weight = Annotated[float, Field(ge=LEAST_WEIGHT, le=MOST_WEIGHT)]
+Days = Annotated[int, Field(ge=1, le=3650)]
 PoolNames = Annotated[
     list[Annotated[str, AfterValidator(_pool_or_all), WithJsonSchema({"type": "string", "maxLength": 63})]],
     Field(min_length=1, max_length=1_000),
@@ -117,6 +118,9 @@ class TenantBody(Body):
     )
     quotas: QuotasBody = Field(default=QuotasBody(), description="Its quotas; none by default.")
     targets: TargetsBody = Field(default=TargetsBody(), description="Where its HTTP calls may go: the public internet.")
+    retention_days: Days | None = Field(
+        default=None, description="How long its history is kept, in days; null: as the installation's.", examples=[90]
+    )
 
 
 class TenantPatchBody(Body):
@@ -128,6 +132,9 @@ class TenantPatchBody(Body):
     pools: PoolNames | None = Field(default=None, description="The pools that it may name.")
     quotas: QuotasBody | None = Field(default=None, description="The quotas to change.")
     targets: TargetsBody | None = Field(default=None, description="The lists to change.")
+    retention_days: Days | None = Field(
+        default=None, description="How long its history is kept, in days; null: as the installation's.", examples=[90]
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,30 +144,33 @@ class NewTenant:
     pools: frozenset[str]
     quotas: Quotas
     targets: TargetRules = PUBLIC_TARGETS
+    retention_days: int | None = None
 
 
 def new_tenant(raw: object) -> NewTenant:
     """Raises InvalidBody."""
     body = read_form(TenantBody, _with_rates(raw), EXAMPLE)
     quotas, targets = _quotas(body.quotas, NO_QUOTAS), _targets(body.targets, PUBLIC_TARGETS)
-    return NewTenant(body.name, body.weight, frozenset(body.pools), quotas, targets)
+    return NewTenant(body.name, body.weight, frozenset(body.pools), quotas, targets, body.retention_days)
 
 
-def patched_tenant(raw: object, tenant: Tenant) -> tuple[float, frozenset[str], Quotas, TargetRules]:
-    """The weight, pools, quotas and targets of a tenant after a patch. Raises InvalidBody."""
+def patched_tenant(raw: object, tenant: Tenant) -> Tenant:
+    """A tenant after a patch. Raises InvalidBody."""
     if isinstance(raw, dict) and "name" in raw and raw["name"] != tenant.name:
         message = f"`name`: the name of a tenant stays {tenant.name!r}; leave it out, or create another tenant."
         raise InvalidBody(message, (Fault("/name", message),))
     given = {key: value for key, value in raw.items() if key != "name"} if isinstance(raw, dict) else raw
     body = read_form(TenantPatchBody, _with_rates(given), 'for example {"weight": 2, "quotas": {"jobs": 100000}}')
     if not body.model_fields_set:
-        message = "The body changes nothing: give `weight`, `pools`, `quotas` or `targets`."
+        message = "The body changes nothing: give `weight`, `pools`, `quotas`, `targets` or `retention_days`."
         raise InvalidBody(message, (Fault("", message),))
-    return (
-        tenant.weight if body.weight is None else body.weight,
-        tenant.pools if body.pools is None else frozenset(body.pools),
-        tenant.quotas if body.quotas is None else _quotas(body.quotas, tenant.quotas),
-        tenant.targets if body.targets is None else _targets(body.targets, tenant.targets),
+    return replace(
+        tenant,
+        weight=tenant.weight if body.weight is None else body.weight,
+        pools=tenant.pools if body.pools is None else frozenset(body.pools),
+        quotas=tenant.quotas if body.quotas is None else _quotas(body.quotas, tenant.quotas),
+        targets=tenant.targets if body.targets is None else _targets(body.targets, tenant.targets),
+        retention_days=body.retention_days if "retention_days" in body.model_fields_set else tenant.retention_days,
     )
 
 

@@ -7,7 +7,8 @@ backfilled is removed from its skipped range, so that it has one end on record.
 
 A pass locks the timers of its jobs before it reads: no change of the job and no other node gets in between, and its
 snapshot of executions and history is younger than the lock. A backfill settles the job's own fires up to now before it
-starts; its range ends there, so the planner never reaches an instant of it.
+starts; its range ends there, so the planner never reaches an instant of it. A backfill of fires whose executions may be
+gone is refused (`flow.history.gone`), and executions of ranges under way are kept (`store/sql/day_rewrite.sql`).
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from uuid import UUID
 
 from ondot.flow.change.settle import lock, settle
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.history.gone import check_kept
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.plan import compute_schedule
 from ondot.flow.skipped import cut_skipped
@@ -37,6 +39,7 @@ from ondot.model.schedule.looks import A_REQUEST, allowed
 from ondot.store.audit import By, record_change
 from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
+from ondot.store.day_rewrite import hold_kept_from, read_kept_from
 from ondot.store.endings import Waiting, end_waiting
 from ondot.store.jobs import LockedJob, get_job
 from ondot.store.owed import (
@@ -114,6 +117,7 @@ async def start_backfill(
             if job.version != version:
                 raise Conflict(f"The job {job_id} was changed at the same time: look at it, and try again.")
             _check_past(backfill, job.now)
+            check_kept(backfill.from_at, job_id, await hold_kept_from(work.connection, tenant_no))
             if job.state is JobState.ACTIVE:
                 # The job's own fires up to now come first: then it never reaches a fire of the range.
                 await set_timer(work.connection, await settle(work, job))
@@ -154,10 +158,12 @@ async def _count(database: Database, tenant_no: TenantNo, job_id: JobId, backfil
     """The version of a job and the number of fires in the range; in a thread, because it may take seconds."""
     async with database.connection() as connection:
         job = await get_job(connection, tenant_no, job_id)
+        kept_from, _ = await read_kept_from(connection, tenant_no)
     if job is None:
         raise NotFound(f"There is no job {job_id}.")
     if job.state is JobState.DELETED:
         raise Conflict(f"The job {job_id} is deleted: create it again.")
+    check_kept(backfill.from_at, job_id, kept_from)
     await database.read_clock()
     total = await asyncio.to_thread(_count_fires, job.spec, backfill, database.clock.now())
     return job.version, total

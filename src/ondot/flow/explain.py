@@ -13,6 +13,7 @@ from functools import partial
 import msgspec
 
 from ondot.flow.explain_runs import explain_one_step, explain_started_run, find_run
+from ondot.flow.history.gone import unknown_execution
 from ondot.flow.plan import compute_schedule
 from ondot.flow.work import Work
 from ondot.model.errors import NotFound
@@ -59,7 +60,7 @@ async def explain_execution(
         work = Work(connection, database, tenant_no)
         explanations = await _explain_executions(work, [id_], names_others=names_others)
     if not explanations:
-        raise NotFound(f"There is no execution {id_}.")
+        raise await unknown_execution(database, tenant_no, id_)
     return explanations[0]
 
 

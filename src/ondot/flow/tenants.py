@@ -12,14 +12,16 @@ from dataclasses import replace
 from typing import Final
 
 from ondot.document.tenants import NewTenant, render_quotas, render_targets
+from ondot.flow.history.kept import MOST_RETENTIONS
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, PreconditionFailed, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, TenantNo
-from ondot.model.tenant import ALL_POOLS, Quotas, TargetRules, Tenant, TenantState
+from ondot.model.tenant import ALL_POOLS, Tenant, TenantState
 from ondot.store.audit import Action, By, record_change
 from ondot.store.connection import TAKEN
 from ondot.store.database import Database
+from ondot.store.day_rewrite import list_retentions
 from ondot.store.pools import find_pools
 from ondot.store.removal import count_by_day, count_rows, limit_count_time
 from ondot.store.tenants import (
@@ -34,8 +36,8 @@ from ondot.telemetry.log import get_logger
 
 COUNTED_BY_DAY: Final = {"one_time_jobs": "once_jobs", "history": "history"}
 
-Compute = Callable[[Tenant], tuple[float, frozenset[str], Quotas, TargetRules]]
-"""The new weight, pools and quotas of a tenant."""
+Compute = Callable[[Tenant], Tenant]
+"""A tenant as it is to be."""
 
 log = get_logger()
 
@@ -68,7 +70,10 @@ async def create_tenant(
             if (earlier := await find_response(work, idempotency)) is not None:
                 return earlier
             await _check_pools(work, new.pools)
-            tenant_no = await add_tenant(work.connection, new.name, new.weight, new.pools, new.quotas, new.targets)
+            await _check_retention(work, new.retention_days)
+            tenant_no = await add_tenant(
+                work.connection, new.name, new.weight, new.pools, new.quotas, new.targets, new.retention_days
+            )
             row = await find_tenant(work.connection, new.name)
             assert row is not None
             detail, after = {"tenant": new.name, "tenant_no": tenant_no}, describe(row.tenant)
@@ -89,12 +94,13 @@ async def update_tenant(
     async with begin(database, DEFAULT_TENANT) as work:
         row = await _lock(work, name, if_version)
         before = row.tenant
-        weight, pools, quotas, targets = compute(before)
-        if before.tenant_no == DEFAULT_TENANT and targets != before.targets:
+        after = compute(before)
+        if before.tenant_no == DEFAULT_TENANT and after.targets != before.targets:
             message = "`targets`: the first tenant's calls are limited by the workers: set ONDOT_ALLOW_PRIVATE_TARGETS."
             raise InvalidBody(message, (Fault("/targets", message),))
-        await _check_pools(work, pools - before.pools)
-        after = replace(before, weight=weight, pools=pools, quotas=quotas, targets=targets)
+        await _check_pools(work, after.pools - before.pools)
+        if after.retention_days != before.retention_days:
+            await _check_retention(work, after.retention_days, other_than=before.tenant_no)
         if after != before:
             await _write(work, before, after, "tenant.update", by)
     return await _changed(database, name)
@@ -199,6 +205,19 @@ async def _check_pools(work: Work, pools: frozenset[str]) -> None:
         raise InvalidBody(" ".join(fault.message for fault in faults), faults)
 
 
+async def _check_retention(work: Work, days: int | None, *, other_than: TenantNo | None = None) -> None:
+    """Each retention rewrites every day once more, so there are few."""
+    own = await list_retentions(work.connection)
+    others = {work.database.settings.retention_days, *(of for no, of in own.items() if no != other_than)}
+    if days is not None and len(others | {days}) > MOST_RETENTIONS:
+        there = ", ".join(map(str, sorted(others)))
+        message = (
+            f"`retention_days`: an installation has at most {MOST_RETENTIONS} retentions, and {days} would be one more."
+            f" Use one of: {there}."
+        )
+        raise InvalidBody(message, (Fault("/retention_days", message),))
+
+
 def describe(tenant: Tenant) -> Mapping[str, object]:
     """What can change of a tenant, for the audit log."""
     return {
@@ -207,4 +226,5 @@ def describe(tenant: Tenant) -> Mapping[str, object]:
         "pools": sorted(tenant.pools),
         "quotas": render_quotas(tenant.quotas),
         "targets": render_targets(tenant.targets),
+        "retention_days": tenant.retention_days,
     }

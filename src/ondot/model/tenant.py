@@ -63,6 +63,8 @@ class Tenant:
     quotas: Quotas = NO_QUOTAS
     version: int = 1
     targets: TargetRules = PUBLIC_TARGETS
+    retention_days: int | None = None
+    """How long its history is kept; None: as long as the installation keeps it."""
 
     @property
     def is_active(self) -> bool:

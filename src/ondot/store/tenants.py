@@ -131,6 +131,7 @@ def _tenant(row: Record) -> Tenant:
         msgspec.json.decode(row["quotas"], type=Quotas),
         row["version"],
         msgspec.json.decode(row["targets"], type=TargetRules),
+        row["retention_days"],
     )
 
 
@@ -174,10 +175,12 @@ async def add_tenant(
     pools: frozenset[str],
     quotas: Quotas,
     targets: TargetRules = PUBLIC_TARGETS,
+    retention_days: int | None = None,
 ) -> TenantNo:
     """Raises TAKEN if there is one of this name."""
     texts = (msgspec.json.encode(each).decode() for each in (quotas, targets))
-    return TenantNo(await connection.fetchval(_SQL["add_tenant"].text, name, weight, sorted(pools), *texts))
+    values = (name, weight, sorted(pools), *texts, retention_days)
+    return TenantNo(await connection.fetchval(_SQL["add_tenant"].text, *values))
 
 
 async def change_tenant(connection: Connection, tenant: Tenant) -> None:
@@ -190,6 +193,7 @@ async def change_tenant(connection: Connection, tenant: Tenant) -> None:
         sorted(tenant.pools),
         msgspec.json.encode(tenant.quotas).decode(),
         msgspec.json.encode(tenant.targets).decode(),
+        tenant.retention_days,
     )
 
 

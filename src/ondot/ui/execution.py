@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from ondot.flow.explain import explain_execution
-from ondot.model.errors import NotFound
+from ondot.flow.history.gone import unknown_execution
 from ondot.model.execution import TERMINAL, Outcome, State
 from ondot.model.explain_facts import Explanation
 from ondot.model.ids import ExecutionId, TenantNo
@@ -163,7 +163,7 @@ async def read_execution(database: Database, tenant_no: TenantNo, id_: Execution
     async with database.reading(tenant_no) as connection:
         row = await get_execution(connection, tenant_no, id_)
         if row is None:
-            raise NotFound(f"There is no execution {id_}.")
+            raise await unknown_execution(database, tenant_no, id_)
         specs = await database.specs.find(connection, [(row.job_id, row.job_version)])
         spec = specs.get((row.job_id, row.job_version))
         if row.run_id is None and spec is not None and isinstance(spec.target, WorkflowTarget):

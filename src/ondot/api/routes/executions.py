@@ -42,6 +42,7 @@ from ondot.api.views import execution_detail, execution_out
 from ondot.document.fields import Body, PlainText
 from ondot.document.reading import read_form
 from ondot.flow.cancel import cancel
+from ondot.flow.history.gone import unknown_execution
 from ondot.flow.output import open_log, open_result
 from ondot.flow.retry import retry
 from ondot.model.access import Right
@@ -294,7 +295,7 @@ async def _load_execution(services: Services, tenant_no: TenantNo, id_: UUID) ->
     async with services.database.reading(tenant_no) as connection:
         row = await get_execution(connection, tenant_no, ExecutionId(id_))
     if row is None:
-        raise NotFound(f"There is no execution {id_}.")
+        raise await unknown_execution(services.database, tenant_no, ExecutionId(id_))
     return row
 
 

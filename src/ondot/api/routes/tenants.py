@@ -66,6 +66,7 @@ class TenantOut(BaseModel):
     pools: list[str] = Field(description='The pools that it may name; ["*"]: all.')
     quotas: dict[str, object] = Field(description="Those that there are.")
     targets: dict[str, list[str]] = Field(description="Where its HTTP calls may go, besides the public internet.")
+    retention_days: int | None = Field(description="How long its history is kept; null: as the installation's.")
     version: int
     created_at: datetime
     updated_at: datetime | None
@@ -146,7 +147,8 @@ async def change(
     response: Response,
     if_match: IfMatch = None,
 ) -> TenantOut:
-    """Change the weight, pools or quotas. Fields that are left out stay; a quota that is null is removed."""
+    """Change the weight, pools, quotas, targets or retention. Fields that are left out stay; a quota that is null is
+    removed."""
     row = await update_tenant(
         services.database,
         name,
@@ -220,6 +222,7 @@ def _out(row: TenantRow) -> TenantOut:
         pools=sorted(tenant.pools),
         quotas=render_quotas(tenant.quotas),
         targets=render_targets(tenant.targets),
+        retention_days=tenant.retention_days,
         version=tenant.version,
         created_at=row.created_at,
         updated_at=row.updated_at,

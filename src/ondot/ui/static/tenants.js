@@ -20,7 +20,8 @@
       const { quota, target } = field.dataset;
       if (quota) (body.quotas ??= {})[quota] = quota_of(quota, text);
       else if (target) (body.targets ??= {})[target] = list(text);
-      else body[field.name] = field.name === "weight" ? Number(text) : list(text);
+      else if (field.type === "number") body[field.name] = text ? Number(text) : null;
+      else body[field.name] = list(text);
     }
     return body;
   }
