@@ -22,6 +22,7 @@ has pgbouncer || missing+=(pgbouncer)
 has faketime || missing+=(faketime)
 has ip || missing+=(iproute2)
 has nft || missing+=(nftables)
+has prometheus || missing+=(prometheus)
 # Node, for a real OpenID provider: tests/people/openid.py installs it with npm.
 has npm || missing+=(nodejs npm)
 if [ ${#missing[@]} -gt 0 ]; then

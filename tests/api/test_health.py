@@ -1,12 +1,15 @@
 """`/livez`, `/readyz` and `/metrics` as monitoring sees them."""
 
+import asyncio
 import re
+from http import HTTPStatus
 
 import pytest
 from pydantic import ValidationError
 
 from ondot.model.access import Role
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.roles.metrics import KeyCheck
 from ondot.settings import Settings
 from tests.api.conftest import Caller, caller_of
 from tests.api.two_tenants import add_tenant, make_key
@@ -121,6 +124,26 @@ async def test_metrics_can_be_kept_for_owners_and_count_all_tenants(keyed: Calle
     for role, status in ((Role.OWNER, 200), (Role.ADMIN, 403)):
         key = await make_key(world, DEFAULT_TENANT, role, role)
         assert (await keyed.http.get("/metrics", headers={"authorization": f"Bearer {key}"})).status_code == status
+
+
+@proves("T1", "O2")
+async def test_a_role_of_its_own_asks_a_scraper_for_the_key_of_an_owner(world: World) -> None:
+    check = KeyCheck(world.database.settings)
+    owner = await make_key(world, DEFAULT_TENANT, Role.OWNER, Role.OWNER)
+    admin = await make_key(world, DEFAULT_TENANT, Role.ADMIN, Role.ADMIN)
+    sent = {
+        None: HTTPStatus.UNAUTHORIZED,
+        "Bearer ": HTTPStatus.UNAUTHORIZED,
+        f"Basic {owner}": HTTPStatus.UNAUTHORIZED,
+        f"Bearer {owner[:-1]}": HTTPStatus.UNAUTHORIZED,
+        f"Bearer {admin}": HTTPStatus.FORBIDDEN,
+        f"Bearer {owner}": HTTPStatus.OK,
+    }
+    for authorization, status in sent.items():
+        # In another thread, as the server of a role calls it.
+        assert await asyncio.to_thread(check, authorization) is status
+    away = KeyCheck(world.database.settings.model_copy(update={"database_url": "postgresql://127.0.0.1:1/x"}))
+    assert await asyncio.to_thread(away, f"Bearer {owner}") is HTTPStatus.SERVICE_UNAVAILABLE
 
 
 @proves("O2", "T2")
