@@ -262,6 +262,7 @@ async def test_a_mail_server_that_is_dead_or_hangs_fails_the_attempt_and_at_last
         await channels.deliver()
         assert await world.count("condition") == 0
     async with open_channels(world, smtp_url="smtp://127.0.0.1:1", smtp_from="ondot@example.com") as channels:
+        await world.advance(1)
         await channels.send(message(world, "reminder"))
         await channels.deliver()
         assert "127.0.0.1:1" in (await channels.deliveries())[0]["error"]

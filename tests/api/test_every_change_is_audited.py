@@ -339,6 +339,26 @@ async def try_channel(api: Caller) -> Request:
     return f"{await channel(api)}/test?wait=0", None
 
 
+PING: Final = {"name": "backup", "period": "1d"}
+
+
+async def create_ping(api: Caller) -> Request:
+    return "/v1/pings", PING
+
+
+async def ping(api: Caller) -> str:
+    assert (await api.http.post("/v1/pings", json=PING)).status_code == 201
+    return "/v1/pings/backup"
+
+
+async def rotate_ping(api: Caller) -> Request:
+    return f"{await ping(api)}/rotate", None
+
+
+async def delete_ping(api: Caller) -> Request:
+    return await ping(api), None
+
+
 CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/jobs": (create, "job.create"),
     "POST /v1/jobs/batch": (create_batch, "job.create"),
@@ -382,6 +402,9 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/hooks": (create_hook, "hook.create"),
     "POST /v1/hooks/{id}/rotate": (rotate_hook, "hook.rotate"),
     "DELETE /v1/hooks/{id}": (delete_hook, "hook.delete"),
+    "POST /v1/pings": (create_ping, "ping.create"),
+    "POST /v1/pings/{name}/rotate": (rotate_ping, "ping.rotate"),
+    "DELETE /v1/pings/{name}": (delete_ping, "ping.delete"),
     "POST /v1/channels": (create_channel, "channel.create"),
     "PATCH /v1/channels/{name}": (change_channel, "channel.update"),
     "DELETE /v1/channels/{name}": (delete_channel, "channel.delete"),

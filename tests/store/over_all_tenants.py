@@ -48,6 +48,8 @@ BLOCKS: Final = {
     "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
     "find_hooks": "says whose hooks they are",
+    "find_pings": "says whose pings they are",
+    "mark_late_pings": "housekeeping",
     "has_due_deliveries": "schedulers deliver messages of all tenants",
     "start_delivery": "says whose delivery it is",
     "end_attempt": "of a delivery that was started",

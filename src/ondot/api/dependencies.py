@@ -20,6 +20,7 @@ from ondot.flow.events.hooks import Hooks
 from ondot.flow.events.receive import EventReceiver
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
+from ondot.flow.pings import Pings
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.flow.workflows.advance import Advancer
@@ -52,6 +53,8 @@ class Services:
     vault: Vault = field(init=False)
     signing: Signing = field(init=False)
     hooks: Hooks = field(init=False)
+    pings: Pings = field(init=False)
+    wrong_pings: WrongKeys = field(default_factory=lambda: WrongKeys("tokens of pings"))
     wrong_tokens: WrongKeys = field(default_factory=lambda: WrongKeys("tokens of hooks"))
     group_commit: GroupCommit = field(init=False)
     advancer: Advancer = field(init=False)
@@ -66,6 +69,7 @@ class Services:
         self.vault = Vault(self.database, self.kms)
         self.signing = Signing(self.vault)
         self.hooks = Hooks(self.database, self.vault)
+        self.pings = Pings(self.database)
         self.group_commit = GroupCommit(self.database, self.dispatcher)
         self.advancer = Advancer(self.database, self.dispatcher, self.objects)
         self.events = EventReceiver(self.database, self.dispatcher, self.advancer.request)

@@ -16,6 +16,7 @@ from ondot.api.sender import READING, check_host, refuse_foreign, refuse_other_s
 from ondot.model.errors import InvalidRequest, OndotError
 from ondot.model.hook import is_token
 from ondot.model.keys import holds_a_key
+from ondot.model.ping import is_token as is_ping_token
 from ondot.people.sessions import session_cookie
 
 HEADERS: Final = (
@@ -28,6 +29,7 @@ HEADERS: Final = (
 
 
 _API: Final = ("/v1/", "/api/v1/")
+_PING: Final = "/ping/"
 
 
 def refuse_key_in_url(scope: Scope) -> None:
@@ -40,9 +42,12 @@ def refuse_key_in_url(scope: Scope) -> None:
         )
 
 
-def is_for_a_hook(scope: Scope) -> bool:
-    """Whether a request is sent to a hook, by its token. No page of another site knows one."""
-    return scope["method"] == "POST" and is_token(scope["path"].rpartition("/hooks/")[2])
+def has_token(scope: Scope) -> bool:
+    """Whether a request is sent to a hook or a ping, by its token. No page of another site knows one."""
+    path: str = scope["path"]
+    if path.startswith(_PING):
+        return is_ping_token(path.removeprefix(_PING).partition("/")[0])
+    return scope["method"] == "POST" and is_token(path.rpartition("/hooks/")[2])
 
 
 class Guard:
@@ -68,10 +73,13 @@ class Guard:
         try:
             check_host(scope["headers"])
             is_form = not scope["path"].startswith(_API)
-            # A webhook comes from elsewhere, often through a tunnel, and proves by its token that it may.
-            if self._auth.is_open and not is_for_a_hook(scope):
+            # A webhook or a ping comes from elsewhere, often through a tunnel, and proves by its token that it may.
+            is_known = has_token(scope)
+            if self._auth.is_open and not is_known:
                 refuse_foreign(scope["method"], scope["headers"], may_be_form=is_form)
-            if (is_form and scope["method"] not in READING) or session_cookie(scope["headers"]) is not None:
+            if (is_form and scope["method"] not in READING and not is_known) or session_cookie(
+                scope["headers"]
+            ) is not None:
                 refuse_other_sites(scope["method"], scope["headers"], self._public_url)
             if "\0" in scope["path"]:
                 raise InvalidRequest("The path must not contain NUL (%00).")

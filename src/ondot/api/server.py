@@ -39,6 +39,7 @@ from ondot.api.routes import (
     jobs,
     keys,
     past_events,
+    pings,
     pools,
     report,
     run_steps,
@@ -63,6 +64,7 @@ from ondot.document.bulk import BulkBody
 from ondot.document.channels import ChannelBody, ChannelPatchBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
+from ondot.document.pings import PingBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.document.run_steps import DecisionBody, LinkBody, MapPatchBody
 from ondot.document.runs import RerunBody, ResultBody, RunChangeBody, RunRetryBody, SkipBody
@@ -112,6 +114,7 @@ PARTS = (
     webhooks,
     hooks,
     channels,
+    pings,
     audit,
     users,
 )
@@ -149,6 +152,7 @@ BODIES = (
     RotateHookBody,
     ChannelBody,
     ChannelPatchBody,
+    PingBody,
     UserBody,
     UserChangeBody,
 )
@@ -182,6 +186,7 @@ def build_api(services: Services) -> FastAPI:
     app.state.unavailable = LogThrottle(UNAVAILABLE_LOGGED_EVERY_S)
     app.include_router(health.router)
     app.include_router(run_steps.pages)
+    app.include_router(pings.receiver)
     for prefix, is_documented in (("/v1", True), ("/api/v1", False)):
         for part in PARTS:
             app.include_router(part.router, prefix=prefix, include_in_schema=is_documented)

@@ -35,8 +35,9 @@ LEAST_SECRET: Final = 8
 MOST_SECRET: Final = 1_024
 
 _TOKEN: Final = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{RANDOM_LENGTH + CHECKSUM_LENGTH}}}", re.ASCII)
-_LIKE_A_TOKEN: Final = re.compile(rf"{PREFIX}[^/?#\s\"']*")
-_AFTER_HOOKS: Final = re.compile(r"(/hooks/)([^/?#]+)")
+_LIKE_A_TOKEN: Final = re.compile(r"ond[hp]_[^/?#\s\"']*")
+"""Of a hook or of a ping."""
+_AFTER_HOOKS: Final = re.compile(r"(/hooks/|/ping/)([^/?#]+)")
 _SECONDS: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 _MOST_SIGNATURES: Final = 20
 
@@ -71,13 +72,13 @@ def hash_token(token: str) -> bytes:
 
 
 def hide_tokens(path: str) -> str:
-    """A path without tokens of hooks, also without those that have a typo."""
+    """A path without tokens of hooks and pings, also without those that have a typo."""
     return mask_tokens(_AFTER_HOOKS.sub(lambda found: found[0] if _is_id(found[2]) else found[1] + HIDDEN, path))
 
 
 def mask_tokens(text: str) -> str:
-    """A text that may quote a request, without tokens of hooks."""
-    return _LIKE_A_TOKEN.sub(HIDDEN, text) if PREFIX in text else text
+    """A text that may quote a request, without tokens of hooks and pings."""
+    return _LIKE_A_TOKEN.sub(HIDDEN, text) if "ond" in text else text
 
 
 def _is_id(text: str) -> bool:

@@ -17,6 +17,7 @@ from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.job_counts import JobCounts
+from ondot.flow.pings import late_pass
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.removal import Removal
 from ondot.flow.retain import Retention, sweep_pass
@@ -198,6 +199,8 @@ class Housekeeper:
             self._has_removal.set()
         if chores.seal:
             self._to_seal.set()
+        if chores.pings:
+            await late_pass(self._patient)
         if chores.deliveries:
             self._on_delivery()
         if chores.own_events and not self._has_own_events:

@@ -12,7 +12,8 @@ _SQL = load_queries("chores")
 class Chores:
     """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, a tenant was
     resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
-    jobs start by ondot's own events, a message is to be delivered."""
+    jobs start by ondot's own events, a message is to be delivered,
+    a ping is late."""
 
     expire: bool
     failing: bool
@@ -22,6 +23,7 @@ class Chores:
     seal: bool
     own_events: bool
     deliveries: bool
+    pings: bool
 
 
 async def find_chores(connection: Connection) -> Chores:

@@ -120,7 +120,7 @@ async def list_all(
 ) -> ChannelList:
     """Channels by name."""
     async with services.database.connection() as connection:
-        rows = await list_channels(connection, tenant_no, after=_cursor(cursor), limit=limit + 1)
+        rows = await list_channels(connection, tenant_no, after=read_cursor(cursor), limit=limit + 1)
     return ChannelList(
         items=[channel_out(row) for row in rows[:limit]],
         next_cursor=rows[limit - 1].name if len(rows) > limit else None,
@@ -216,7 +216,7 @@ def _admit(caller: Caller, spec: ChannelSpec) -> ChannelSpec:
     return structs.replace(spec, only_public=Right.PRIVATE_TARGETS not in caller.rights)
 
 
-def _cursor(cursor: str | None) -> str:
+def read_cursor(cursor: str | None) -> str:
     if cursor is not None and (len(cursor) > 200 or "\0" in cursor):
         raise InvalidParameters("The cursor is not valid. Pass `next_cursor` of the page before.")
     return cursor or ""
