@@ -6,6 +6,7 @@
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     workflow · event                     the same                                 workflow.py, event.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
+    channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     cron · version                       need no server                           cron.py
 
@@ -21,6 +22,7 @@ import typer
 from ondot import __version__
 from ondot.cli import (
     audit,
+    channel,
     cron,
     dead_letter,
     event,
@@ -29,6 +31,7 @@ from ondot.cli import (
     job,
     key,
     migrate,
+    ping,
     pool,
     run,
     secret,
@@ -101,6 +104,8 @@ app.command("fleet", rich_help_panel=USE)(fleet)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)
 app.add_typer(secret.app, name="secret", rich_help_panel=USE)
 app.add_typer(hook.app, name="hook", rich_help_panel=USE)
+app.add_typer(channel.app, name="channel", rich_help_panel=USE)
+app.add_typer(ping.app, name="ping", rich_help_panel=USE)
 app.add_typer(audit.app, name="audit", rich_help_panel=USE)
 app.add_typer(webhook.app, name="webhook", rich_help_panel=USE)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)

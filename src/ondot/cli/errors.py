@@ -47,6 +47,8 @@ ORDER: Final = (
         "pool",
         "secret",
         "hook",
+        "channel",
+        "ping",
         "audit",
         "cron",
     ),

@@ -361,6 +361,61 @@ def hook_table(hooks: Iterable[Json], now: datetime) -> "Table":
     return drawn
 
 
+def channel_table(channels: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("CHANNEL", "KIND", "SENDS TO", "CHANGED")
+    for channel in channels:
+        content = channel[channel["kind"]]
+        to = ", ".join(content["to"]) if "to" in content else content["url"]
+        drawn.add_row(
+            cell(channel["name"], style="bold"),
+            cell(channel["kind"]),
+            cell(to if isinstance(to, str) else f"secret {to['$secret']}"),
+            cell(relative_of(channel["updated_at"] or channel["created_at"], now)),
+        )
+    return drawn
+
+
+def delivery_table(deliveries: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("DELIVERY", "MESSAGE", "STATE", "ATTEMPTS", "WHEN", ids="DELIVERY")
+    for each in deliveries:
+        drawn.add_row(
+            cell(each["id"]),
+            cell(each["title"], f"{each['kind']}, {each['joined']} joined" if each["joined"] else each["kind"]),
+            cell(each["state"], each["error"]),
+            cell(str(each["attempts"])),
+            cell(relative_of(each["created_at"], now)),
+        )
+    return drawn
+
+
+def ping_table(pings: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("PING", "STATE", "LAST CALL", "LATE", "TOOK")
+    for ping in pings:
+        took_s = ping["took_s"]
+        drawn.add_row(
+            cell(ping["name"], style="bold"),
+            cell(ping["state"]),
+            cell(relative_of(ping["last_call_at"], now) or "never"),
+            cell(relative_of(ping["due_at"], now) or "-"),
+            cell("-" if took_s is None else f"{took_s:g} s"),
+        )
+    return drawn
+
+
+def ping_call_table(calls: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("WHEN", "CALL", "EXIT CODE", "TOOK", "BODY")
+    for call in calls:
+        lines = (call["body"] or "").strip().splitlines()
+        drawn.add_row(
+            cell(relative_of(call["at"], now)),
+            cell(call["kind"]),
+            cell("-" if call["exit_code"] is None else str(call["exit_code"])),
+            cell("-" if call["took_s"] is None else f"{call['took_s']:g} s"),
+            cell(lines[-1][:80] if lines else "-"),
+        )
+    return drawn
+
+
 def _attempts_in_words(execution: Json) -> str | None:
     if not execution["attempt"]:
         return None

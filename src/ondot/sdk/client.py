@@ -469,6 +469,47 @@ class Client(Requests):
     async def delete_hook(self, id_: Id, reason: str | None = None) -> Json:
         return await self._call("DELETE", f"/v1/hooks/{_segment(id_)}", query={"reason": reason})
 
+    async def create_channel(
+        self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        return await self._make("/v1/channels", body, idempotency_key, {"reason": reason})
+
+    async def list_channels(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/channels", query=filters)
+
+    async def get_channel(self, name: str) -> Json:
+        """With its latest deliveries."""
+        return await self._call("GET", f"/v1/channels/{_segment(name)}")
+
+    async def update_channel(self, name: str, fields: Mapping[str, Any], reason: str | None = None) -> Json:
+        return await self._call("PATCH", f"/v1/channels/{_segment(name)}", body=fields, query={"reason": reason})
+
+    async def delete_channel(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/channels/{_segment(name)}", query={"reason": reason})
+
+    async def send_test_message(self, name: str) -> Json:
+        """Send a test message; returns its delivery."""
+        return await self._call("POST", f"/v1/channels/{_segment(name)}/test", body={})
+
+    async def create_ping(
+        self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        """`token` and `url` of the answer are shown only now."""
+        return await self._make("/v1/pings", body, idempotency_key, {"reason": reason})
+
+    async def list_pings(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/pings", query=filters)
+
+    async def get_ping(self, name: str) -> Json:
+        """With its latest calls."""
+        return await self._call("GET", f"/v1/pings/{_segment(name)}")
+
+    async def rotate_ping(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("POST", f"/v1/pings/{_segment(name)}/rotate", body={}, query={"reason": reason})
+
+    async def delete_ping(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/pings/{_segment(name)}", query={"reason": reason})
+
     async def put_secret(self, name: str, fields: Mapping[str, Any]) -> Json:
         """Create a secret, or change its `value`, `hosts`, `functions` or `pools`; what is left out stays."""
         return await self._call("PUT", f"/v1/secrets/{_segment(name)}", body=fields)
