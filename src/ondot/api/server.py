@@ -16,6 +16,7 @@ from ondot import __version__
 from ondot.api.backpressure import headers_of
 from ondot.api.dead_letter_bodies import DiscardBody, ReplayBody, RetryExecutionBody
 from ondot.api.dependencies import Services, needs
+from ondot.api.export import Exports, describe_exports
 from ondot.api.fast_path import Entry, FastPath
 from ondot.api.guard import HEADERS, Guard
 from ondot.api.intake import ReleaseBody
@@ -189,12 +190,14 @@ def build_api(services: Services) -> FastAPI:
     app.include_router(pings.receiver)
     for prefix, is_documented in (("/v1", True), ("/api/v1", False)):
         for part in PARTS:
+            describe_exports(part.router.routes)
             app.include_router(part.router, prefix=prefix, include_in_schema=is_documented)
         app.include_router(hooks.receiver, prefix=prefix)
     app.add_exception_handler(OndotError, _render_error)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _render_bad_parameters)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _render_no_route)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, _render_bug)
+    app.add_middleware(Exports, render_error=_render_error)
     app.add_middleware(FastPath, entries=ENTRIES, render_error=_render_error)
     app.add_middleware(ReleaseBody, intake=services.intake)
     app.add_middleware(

@@ -1,8 +1,6 @@
 """`/v1/audit`: who did what, and when; as a file; and whether it is intact (T6)."""
 
 import asyncio
-import csv
-import io
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,12 +8,12 @@ from enum import StrEnum
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-import msgspec
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
 
 from ondot.api.dependencies import CallerDep, RequestServices, Services, needs, while_allowed
+from ondot.api.export import csv_row
 from ondot.api.parameters import Cursor, Instant, Limit, check_instant, only_known_parameters, parse_cursor
 from ondot.api.responses import Page
 from ondot.flow.audit_seal import seal_keys
@@ -33,8 +31,6 @@ COLUMNS: Final = (
     *("id", "at", "actor", "action", "subject", "reason", "key_id", "user_id", "address", "request_id"),
     *("home_tenant", "before", "after", "detail"),
 )
-FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-"""A spreadsheet would run text that begins with one of these."""
 
 Names = Mapping[TenantNo, Tenant]
 
@@ -257,21 +253,9 @@ def _json_lines(rows: list[AuditRow], names: Names, _is_first: bool) -> str:
 
 
 def _csv_lines(rows: list[AuditRow], names: Names, is_first: bool) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\r\n")
-    if is_first:
-        writer.writerow(COLUMNS)
-    for row in rows:
-        entry = audit_out(row, names).model_dump(mode="json")
-        writer.writerow([_csv_cell(entry[column]) for column in COLUMNS])
-    return file.getvalue()
-
-
-def _csv_cell(value: Any) -> str:
-    if value is None:
-        return ""
-    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-    return f"'{text}" if text.startswith(FORMULA) else text
+    entries = (audit_out(row, names).model_dump(mode="json") for row in rows)
+    lines = [csv_row([entry[column] for column in COLUMNS]) for entry in entries]
+    return b"".join([csv_row(COLUMNS), *lines] if is_first else lines).decode()
 
 
 def _parse_id(name: str, written: str | None) -> UUID | None:
