@@ -91,6 +91,7 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/bulk/{id}/items": READ,
     "POST /v1/bulk/{id}/stop": RUN,
     "POST /v1/bulk/{id}/undo": RUN,
+    "GET /v1/jobs/{id}/misses": READ,
     "GET /v1/pools": READ,
     "GET /v1/pools/{name}": READ,
     "PATCH /v1/pools/{name}": Right.POOLS_MANAGE,

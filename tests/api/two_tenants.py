@@ -219,6 +219,16 @@ async def fill(tenant: Inhabitant) -> None:
         world.after(3600),
         email,
     )
+    # An expectation that was missed.
+    await tenant.create(key=f"{canary}-expected", every="1h", expect={"success_every": "1h"})
+    await world.fetch(
+        "INSERT INTO ondot.miss (id, job_id, due_at, seen_at, tenant_no, count, predicted, which, reason)"
+        " SELECT $1, job_id, $2, $2, tenant_no, 1, false, which, $3 FROM ondot.watch WHERE tenant_no = $4",
+        world.database.clock.new_id(),
+        world.now,
+        canary,
+        tenant.tenant_no,
+    )
     await _fill_maps(tenant)
     await Sealer(world.database, None).one_pass()
 

@@ -94,6 +94,8 @@ BLOCKS: Final = {
     "succeed_executions": "fenced by worker and attempt",
     "succeed_labelled": "fenced by worker and attempt",
     "find_chores": "housekeeping",
+    "find_due_watches": "housekeeping looks at the expectations of all tenants",
+    "remove_old_misses": "housekeeping",
     "explain_suspects": "the slots of workers are for all tenants",
     "forget_gates": "housekeeping",
     "add_missing_slots": "what runs in a pool, of all tenants",

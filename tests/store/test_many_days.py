@@ -43,6 +43,7 @@ from ondot.store import (
     dead_letters,
     events,
     executions,
+    expect,
     explain,
     jobs,
     logs,
@@ -141,7 +142,17 @@ async def use_everything(world: World) -> None:
         for number in range(PAGE):
             await audit.record(connection, DEFAULT_TENANT, "somebody", "execution.cancel", pages[number].id)
         await look_around(world, connection, recurring.id, pages[0].id)
+        await use_expectations(connection, recurring.id, world.now)
         await report.measure_before(connection, DEFAULT_TENANT, [recurring.id], world.now)
+
+
+async def use_expectations(connection: Connection, job_id: JobId, now: datetime) -> None:
+    watched = [expect.WatchRow(job_id, "end_by", DEFAULT_TENANT, now - timedelta(days=400), now, now)]
+    jobs = [(DEFAULT_TENANT, job_id)]
+    await expect.read_fires(connection, watched)
+    await expect.read_last_successes(connection, watched)
+    await expect.read_durations(connection, jobs, now)
+    await expect.read_open_misses(connection, jobs, now)
 
 
 def a_run(id_: ExecutionId, job_id: JobId, started_at: datetime) -> RunRow:

@@ -42,7 +42,7 @@ def test_every_job_of_the_demo_has_a_docstring() -> None:
 def test_the_schedules_of_the_demo_are_bodies_that_the_api_accepts() -> None:
     now = datetime(2026, 3, 4, tzinfo=UTC)
     names = {job_spec(body, now).name for body in app.schedules()}
-    assert names == {"pulse", "minute_report", "moody_service", "doomed_import", "large_order", "orders"}
+    assert names == {"pulse", "minute_report", "moody_service", "backup", "doomed_import", "large_order", "orders"}
 
 
 @proves("O6")
@@ -78,6 +78,7 @@ def test_the_doomed_import_fails_on_every_attempt() -> None:
 async def test_the_workflow_of_the_demo_branches_maps_fails_and_recovers() -> None:
     async with open_world(app, at="2026-03-04T00:00:00Z") as demo:
         await demo.pause("minute_report")  # it takes eight real seconds
+        await demo.pause("backup")  # up to seven
         await demo.advance(minutes=3, seconds=20)
         runs = await demo.runs(orders)
         assert [run.state for run in runs] == ["SUCCEEDED"] * len(runs)

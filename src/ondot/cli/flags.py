@@ -241,6 +241,22 @@ FLAGS: Final[Mapping[str, Flag]] = {
         "/cancel_grace", "How long a cancelled attempt may take to stop by itself. By default, 10s.", "DURATION",
         read=duration,
     ),
+    "start_within": Flag(
+        "/expect/start_within", "Expect its first attempt to start this long after it was due.", "DURATION",
+        read=duration, names=("--expect-start-within",),
+    ),
+    "end_within": Flag(
+        "/expect/end_within", "Expect it to have succeeded this long after it was due.", "DURATION", read=duration,
+        names=("--expect-end-within",),
+    ),
+    "end_by": Flag(
+        "/expect/end_by", "Expect it to have succeeded by this time of day in its zone, for example 06:00.", "HH:MM",
+        names=("--expect-end-by",),
+    ),
+    "success_every": Flag(
+        "/expect/success_every", "Expect a success at least this often, for example 26h.", "DURATION", read=duration,
+        names=("--expect-success-every",),
+    ),
     "depends_on": Flag(
         "/depends_on",
         "For a job that runs once: start it when this job, by id or key, has succeeded. May be repeated.",

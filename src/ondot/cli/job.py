@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ondot.cli import apply, backfill, explain
+from ondot.cli import apply, backfill, explain, report
 from ondot.cli.body import body_of, in_flags, payload_of
 from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
@@ -238,6 +238,7 @@ def resume(
 
 
 app.command("explain")(explain.explain_job)
+app.command("misses")(report.misses)
 app.command("apply")(apply.apply)
 app.command("backfill")(backfill.backfill)
 app.command("backfills")(backfill.backfills)

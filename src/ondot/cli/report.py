@@ -11,8 +11,8 @@ import typer
 
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import Output
-from ondot.cli.output import Format, instant_of, show_document, show_line
+from ondot.cli.options import JobId, Limit, Output
+from ondot.cli.output import Format, exact, instant_of, show_document, show_line
 
 Json = dict[str, Any]
 
@@ -44,6 +44,23 @@ def report(
         show_document(answer, output)
     if exit_code and answer["open"]:
         raise typer.Exit(FAILED)
+
+
+def misses(job_id: JobId, limit: Limit = 20, output: Output = Format.TABLE) -> None:
+    """List when a job did not meet what is expected of it, and why."""
+    answer = ask(lambda client: client.list_misses(job_id, limit))
+    if output is not Format.TABLE:
+        return show_document(answer, output)
+    if not answer["items"]:
+        return show_line("It missed nothing in the last 90 days.")
+    for miss in answer["items"]:
+        due = instant_of(miss["due_at"])
+        state = "open" if miss["cleared_at"] is None else "withdrawn" if miss["predicted"] else "came good"
+        what = "will miss" if miss["predicted"] and miss["cleared_at"] is None else "missed"
+        times = f", {miss['count']:,} fires" if miss["count"] > 1 else ""
+        show_line(f"{exact(due) if due else ''}  {what} {miss['which']}{times} ({state})")
+        show_line(f"  {miss['reason']}")
+    return None
 
 
 def local_zone() -> str | None:

@@ -97,6 +97,16 @@ def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:
         yield "cancel grace", _seconds(job.get("cancel_grace"), "")
     for field in ("unique", "debounce", "throttle"):
         yield field, _in_words(job.get(field))
+    expect = job.get("expect") or {}
+    yield (
+        "expects",
+        ", ".join(
+            f"{name.replace('_', ' ')} {value if name == 'end_by' else _duration(value)}"
+            for name, value in expect.items()
+            if value is not None
+        )
+        or None,
+    )
     failures = job.get("pause_after_failures")
     yield "pauses", f"after {failures} failures in a row" if failures else None
 

@@ -11,6 +11,7 @@ from msgspec import Raw
 from pydantic import ConfigDict, Field
 
 from ondot.document.attempt import AttemptDuration, RetryBody, TargetBody, name_of, target_of
+from ondot.document.expect import ExpectBody
 from ondot.document.fields import LARGEST_INTEGER, Body, Duration, Labels, Parents, PlainText, PoolName
 from ondot.document.limits import (
     MAX_AT_ONCE,
@@ -149,6 +150,11 @@ class JobBody(Body):
         default_factory=list,
         description="One-time jobs, by id or `key`: it runs once when all of them have succeeded.",
         examples=[["extract-7", "0198c5a0-7d3c-7e60-b1b2-3f4a5b6c7d8e"]],
+    )
+    expect: ExpectBody | None = Field(
+        default=None,
+        description="What is expected of it; a miss is recorded, and alerts can notify of it. For recurring jobs.",
+        examples=[{"end_by": "06:00", "success_every": "26h"}],
     )
     key: PlainText | None = Field(
         default=None, description="Your own id: there is one job for each key.", examples=["report-eu"]

@@ -137,6 +137,17 @@ def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
     return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "", current=current)
 
 
+OF_RECURRING: Final = {"pause_after_failures": "`retry` for its attempts", "expect": "`start_deadline` and `timeout`"}
+"""Fields that only recurring jobs have, and what a job that runs once uses instead."""
+
+
+def _reject_recurring(reading: Reading[JobBody], body: JobBody) -> None:
+    for field, instead in OF_RECURRING.items():
+        if getattr(body, field) is not None:
+            message = f"is for recurring jobs, and this one runs once; leave it out, and use {instead}."
+            reading.reject((field,), f"`{reading.name((field,))}` {message}")
+
+
 def _job_spec(
     reading: Reading[JobBody],
     now: datetime,
@@ -153,9 +164,8 @@ def _job_spec(
     if body is not None and (body.retry.backoff == "listed") != bool(body.retry.delays):
         message = 'Give `delays` with `"backoff": "listed"`, for example ["1s", "1m"], and leave them out otherwise.'
         reading.reject(("retry", "delays"), message)
-    if body is not None and body.pause_after_failures is not None and not _recurs(body.schedule):
-        message = "is for recurring jobs, and this one runs once; leave it out, and use `retry` for its attempts."
-        reading.reject(("pause_after_failures",), f"`{reading.name(('pause_after_failures',))}` {message}")
+    if body is not None and not _recurs(body.schedule):
+        _reject_recurring(reading, body)
     for path, message in find_conflicts(reading.long, reading.name, is_new=current is None):
         reading.reject(path, message)
     workflow = read_workflow(reading) if _has_workflow(reading.long) else None

@@ -118,6 +118,13 @@ class ThrottleOut(TypedDict):
     limit: int
 
 
+class ExpectOut(TypedDict):
+    start_within: Seconds | None
+    end_within: Seconds | None
+    end_by: str | None
+    success_every: Seconds | None
+
+
 class JobOut(TypedDict):
     id: UUID
     name: str
@@ -153,6 +160,7 @@ class JobOut(TypedDict):
     debounce: DebounceOut | None
     throttle: ThrottleOut | None
     depends_on: list[str]
+    expect: ExpectOut | None
     pause_after_failures: int | None
     created_at: datetime
     updated_at: datetime

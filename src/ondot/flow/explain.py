@@ -18,9 +18,10 @@ from ondot.flow.plan import compute_schedule
 from ondot.flow.work import Work
 from ondot.model.errors import NotFound
 from ondot.model.execution import State
+from ondot.model.expect import not_met_in_words, zone_of
 from ondot.model.explain import explain_execution as explained
 from ondot.model.explain_event import EventFacts
-from ondot.model.explain_facts import ExecutionFacts, Explanation, JobFacts, Range
+from ondot.model.explain_facts import ExecutionFacts, Explanation, JobFacts, Range, Reason
 from ondot.model.explain_fire import FireExplanation, Reading, explain_fire, read_schedule
 from ondot.model.explain_job import explain_job as job_explained
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -32,12 +33,14 @@ from ondot.store.database import Database
 from ondot.store.dependencies import list_parents
 from ondot.store.events import EventFilter, list_events
 from ondot.store.executions import SkippedRow, find_latest_ended, list_skipped
+from ondot.store.expect import list_misses
 from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
-from ondot.store.jobs import get_job, get_jobs
+from ondot.store.jobs import JobRow, get_job, get_jobs
 
 EXECUTIONS_EXPLAINED = 5
 SKIPPED_SHOWN = 5
 PARENTS_SHOWN = 5
+MISSES_READ = 20
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -59,9 +62,15 @@ async def explain_execution(
     async with database.connection() as connection:
         work = Work(connection, database, tenant_no)
         explanations = await _explain_executions(work, [id_], names_others=names_others)
-    if not explanations:
-        raise await unknown_execution(database, tenant_no, id_)
-    return explanations[0]
+        if not explanations:
+            raise await unknown_execution(database, tenant_no, id_)
+        [found] = await find_executions(connection, tenant_no, [id_])
+        specs = await database.specs.find(connection, [found.version])
+        missed: tuple[Reason, ...] = ()
+        if (spec := specs.get(found.version)) is not None and spec.expect is not None:
+            row = await get_job(connection, tenant_no, JobId(found.version[0]))
+            missed = () if row is None else await _explain_misses(work, row, id_)
+    return replace(explanations[0], reasons=(*explanations[0].reasons, *missed))
 
 
 async def explain_job(
@@ -87,10 +96,29 @@ async def explain_job(
             last = next(iter(await _explain_executions(work, [ended])), None)
         skipped = await list_skipped(connection, tenant_no, job_id, SKIPPED_SHOWN)
         fire = await _explain_fire(work, facts, at) if at is not None else None
+        missed = await _explain_misses(work, row) if row.spec.expect is not None else ()
         event = await _last_event(work, facts.schedule)
     facts = await _measure(facts, {version: spec for (_, version), spec in owed_by.items()})
     explanation = job_explained(facts, tuple(executions), last, event)
+    explanation = replace(explanation, reasons=(*explanation.reasons, *missed))
     return JobExplanation(explanation, facts.live, executions, skipped, fire)
+
+
+async def _explain_misses(work: Work, row: JobRow, execution_id: ExecutionId | None = None) -> tuple[Reason, ...]:
+    """What is expected of the job and was missed, or will be; or only what this execution misses."""
+    expect = row.spec.expect
+    if expect is None:
+        return ()
+    zone = zone_of(row.spec.schedule)
+    return tuple(
+        Reason(
+            "expectation",
+            f"It {not_met_in_words(miss.which, expect, zone, predicted=miss.predicted)}: {miss.reason}.",
+            facts={"which": miss.which, "due_at": miss.due_at, "predicted": miss.predicted, "count": miss.count},
+        )
+        for miss in await list_misses(work.connection, work.tenant_no, row.id, MISSES_READ)
+        if miss.cleared_at is None and (execution_id is None or miss.execution_id == execution_id)
+    )
 
 
 async def _last_event(work: Work, schedule: Schedule) -> EventFacts | None:

@@ -26,6 +26,7 @@ from ondot.model.unique_keys import claim_of
 from ondot.store.clock import DatabaseClock, Moment
 from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.expect import put_watches
 from ondot.store.jobs import NewJob, NewOnceJob, insert_jobs, insert_once_jobs
 from ondot.telemetry.trace import Tracer, active_tracer
 
@@ -168,6 +169,9 @@ async def store_jobs(work: Work, jobs: Sequence[NewJob], moment: Moment) -> list
     clock, now, sent_s = work.database.clock, moment.at, time.monotonic()
     clock.confirm(await insert_jobs(work.connection, work.tenant_no, jobs, clock.bounds([moment])), sent_s)
 
+    for job in jobs:
+        if job.spec.expect is not None:
+            await put_watches(work.connection, work.tenant_no, job.id, job.spec.expect.given)
     horizon_at = now + timedelta(seconds=work.database.settings.horizon_s)
     near = [
         Planning(new_timer(work.tenant_no, job), job.spec, job.pool_no)

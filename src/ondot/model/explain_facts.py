@@ -76,6 +76,7 @@ Code = Literal[
     "waits_for_approval",
     "waits_for_run",
     "waits_for_end",
+    "expectation",
 ]
 
 

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct, structs
 
 from ondot.model.errors import InvalidBody
 from ondot.model.execution import PriorityClass
+from ondot.model.expect import Expect
 from ondot.model.gates import Limits
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId
@@ -102,6 +103,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     key: str | None = None
     pause_after_failures: int | None = None
     limits: Limits | None = None
+    expect: Expect | None = None
     start_deadline_s: float | None = None
     cancel_grace_s: float = CANCEL_GRACE_S
     unique: Unique | None = None

@@ -13,6 +13,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.own import OwnEvents
 from ondot.flow.events.receive import EventReceiver
 from ondot.flow.events.tidy import tidy_events_pass
+from ondot.flow.expect.watch import expect_pass, remove_misses_pass
 from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
@@ -48,6 +49,7 @@ SEAL_EVERY_S = 60.0
 """And within a second of a new entry of the audit log: the chores find it."""
 RETAIN_EVERY_S = 60.0
 ZONES_EVERY_S = 60.0
+MISSES_EVERY_S = 600.0
 CHECK_EVERY_S = 10.0
 CHECK_MORE_S = 0.25
 """While a table is long: a step of a few thousand rows takes some 20 ms, and the rest of this time is for others."""
@@ -112,6 +114,7 @@ class Housekeeper:
                 ("gone-objects", RETAIN_EVERY_S, self._object_removal.one_pass),
                 ("job-counts", COUNT_EVERY_S, JobCounts(self._patient).one_pass),
                 ("event-windows", RETAIN_EVERY_S, lambda: tidy_events_pass(self._patient)),
+                ("misses", MISSES_EVERY_S, lambda: remove_misses_pass(self._patient)),
                 ("zones", ZONES_EVERY_S, lambda: zones_pass(self._patient, self._dispatcher)),
             ):
                 group.create_task(every(tick_s, self._if_on_duty(one_pass), name=name), name=name)
@@ -195,6 +198,8 @@ class Housekeeper:
             self._has_bulk.set()
         if chores.parked:
             await unpark_pass(self._patient)
+        if chores.expect:
+            await expect_pass(self._patient)
         if chores.removal:
             self._has_removal.set()
         if chores.seal:

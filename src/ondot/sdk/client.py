@@ -115,6 +115,10 @@ class Client(Requests):
     async def preview(self, body: Mapping[str, Any]) -> Json:
         return await self._call("POST", "/v1/schedules/preview", body=body)
 
+    async def list_misses(self, id_: Id, limit: int = 50) -> Json:
+        """When a job did not meet what is expected of it, latest first."""
+        return await self._call("GET", f"/v1/jobs/{_segment(id_)}/misses", query={"limit": limit})
+
     async def get_report(self, since: str = "24h", until: str | None = None, zone: str | None = None) -> Json:
         """What went wrong since a duration ago, `yesterday` or an instant, each with the call that repairs it."""
         return await self._call("GET", "/v1/report", query={"since": since, "until": until, "zone": zone})

@@ -59,6 +59,7 @@ class JobOptions(TypedDict, total=False):
     unique: str | Mapping[str, Any] | None
     debounce: Mapping[str, Any] | None
     throttle: Mapping[str, Any] | None
+    expect: Mapping[str, Any] | None
     secrets: Sequence[str] | None
     """The names of the secrets that the function reads by `ctx.secret`."""
 
@@ -76,7 +77,7 @@ SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule", "event")
 IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter")
 """Options that are fields of the body's schedule."""
 
-RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures")
+RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures", "expect")
 COUNTS: Final = ("retries", "pause_after_failures", "concurrency", "key_concurrency")
 """Options that are whole numbers: a timedelta would become one."""
 ENQUEUED_ONLY: Final = ("unique", "debounce", "throttle")

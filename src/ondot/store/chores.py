@@ -13,7 +13,7 @@ class Chores:
     """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, a tenant was
     resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
     jobs start by ondot's own events, a message is to be delivered,
-    a ping is late."""
+    a ping is late, an expectation of a job is due for a look."""
 
     expire: bool
     failing: bool
@@ -24,6 +24,7 @@ class Chores:
     own_events: bool
     deliveries: bool
     pings: bool
+    expect: bool
 
 
 async def find_chores(connection: Connection) -> Chores:

@@ -817,6 +817,26 @@ CREATE TABLE ondot.migration (
     CONSTRAINT migration_pkey PRIMARY KEY (number)
 );
 
+CREATE TABLE ondot.miss (
+    id uuid NOT NULL,
+    job_id uuid NOT NULL,
+    execution_id uuid,
+    fire_at timestamp with time zone,
+    due_at timestamp with time zone NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    cleared_at timestamp with time zone,
+    tenant_no integer NOT NULL,
+    count integer NOT NULL,
+    predicted boolean NOT NULL,
+    which text NOT NULL,
+    reason text NOT NULL,
+    CONSTRAINT miss_pkey PRIMARY KEY (id)
+) WITH (fillfactor=70);
+CREATE INDEX miss_age ON ondot.miss USING btree (seen_at);
+CREATE INDEX miss_job ON ondot.miss USING btree (job_id, id);
+CREATE INDEX miss_latest ON ondot.miss USING btree (tenant_no, due_at);
+CREATE UNIQUE INDEX miss_open ON ondot.miss USING btree (job_id, which) WHERE (cleared_at IS NULL);
+
 CREATE TABLE ondot.node (
     id uuid NOT NULL,
     tenant_no integer NOT NULL DEFAULT 0,
@@ -1277,6 +1297,17 @@ CREATE TABLE ondot.waiting (
     CONSTRAINT waiting_pkey PRIMARY KEY (gate_id, pool_no, ready_at, execution_id)
 ) WITH (autovacuum_vacuum_scale_factor=0.02);
 CREATE INDEX waiting_execution ON ondot.waiting USING btree (execution_id);
+
+CREATE TABLE ondot.watch (
+    job_id uuid NOT NULL,
+    after_at timestamp with time zone NOT NULL,
+    look_at timestamp with time zone NOT NULL,
+    tenant_no integer NOT NULL,
+    which text NOT NULL,
+    CONSTRAINT watch_pkey PRIMARY KEY (job_id, which),
+    CONSTRAINT watch_which_check CHECK ((which = ANY (ARRAY['start_within'::text, 'end_within'::text, 'end_by'::text, 'success_every'::text])))
+) WITH (fillfactor=50);
+CREATE INDEX watch_look ON ondot.watch USING btree (look_at);
 
 CREATE TABLE ondot.worker (
     id uuid NOT NULL,

@@ -73,6 +73,9 @@ EXECUTIONS_SKIPPED = Counter(
 FOUND = Counter(
     "ondot_self_check_found_total", "Rows without an owner, found by the self-check: bugs", ["kind"], registry=REGISTRY
 )
+EXPECTATIONS_MISSED = Counter(
+    "ondot_expectations_missed_total", "Fires that missed what their job expects", ["which"], registry=REGISTRY
+)
 DELIVERIES = Counter(
     "ondot_deliveries_total", "Attempts to deliver a message to a channel, by outcome", ["outcome"], registry=REGISTRY
 )

@@ -21,6 +21,7 @@ from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
+from ondot.store.expect import MissRow, list_misses
 from ondot.store.jobs import JobRow, get_job
 from ondot.store.overview import find_version_created_at
 from ondot.ui.dead_letters import Letter, list_open_letters
@@ -33,6 +34,7 @@ EXECUTIONS_SHOWN: Final = 15
 FIRES_SHOWN: Final = 5
 SKIPPED_SHOWN: Final = 10
 LETTERS_SHOWN: Final = 4
+MISSES_SHOWN: Final = 10
 DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -93,6 +95,8 @@ class JobView:
     """Of a workflow: the number of its steps."""
     rule: JobEvents | None
     """Of a job that events start."""
+    misses: tuple[MissRow, ...] = ()
+    """When it did not meet what is expected of it."""
 
     @property
     def mark(self) -> str:
@@ -118,6 +122,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         version_at = await find_version_created_at(connection, tenant_no, row.id, row.version)
         open_letters, letters = await list_open_letters(connection, tenant_no, row.id, LETTERS_SHOWN)
         rule = await read_job_events(connection, tenant_no, row)
+        misses = await list_misses(connection, tenant_no, row.id, MISSES_SHOWN) if row.spec.expect else []
     explanation = await explain_job(database, tenant_no, job_id)
     fires, excluded = await asyncio.to_thread(_next_fires, row, database.clock.now())
     return JobView(
@@ -152,6 +157,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         depends_on=row.spec.depends_on,
         steps=len(row.spec.target.steps) if isinstance(row.spec.target, WorkflowTarget) else None,
         rule=rule,
+        misses=tuple(misses),
     )
 
 

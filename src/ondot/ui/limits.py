@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
+from ondot.model.expect import in_words, zone_of
 from ondot.model.gates import Limits, Rate
 from ondot.model.job import JobSpec
 from ondot.model.retry import Retry
@@ -19,7 +20,7 @@ Line = tuple[str, str]
 
 def limits_in_words(spec: JobSpec) -> tuple[Line, ...]:
     """Only the limits that are set; timeout and retries always, because every job has them."""
-    return (*_gates(spec.limits or Limits()), *_keys(spec), *_times(spec))
+    return (*_gates(spec.limits or Limits()), *_keys(spec), *_expectations(spec), *_times(spec))
 
 
 def _gates(limits: Limits) -> Iterator[Line]:
@@ -52,6 +53,13 @@ def _keys(spec: JobSpec) -> Iterator[Line]:
             "Throttle",
             f"At most {spec.throttle.limit:,} in {per} with the key {spec.throttle.key}; others are skipped",
         )
+
+
+def _expectations(spec: JobSpec) -> Iterator[Line]:
+    if spec.expect is not None:
+        zone = zone_of(spec.schedule)
+        words = "; ".join(in_words(which, spec.expect, zone) for which in spec.expect.given)
+        yield "Expected", f"It {words}"
 
 
 def _times(spec: JobSpec) -> Iterator[Line]:

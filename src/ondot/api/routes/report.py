@@ -1,4 +1,5 @@
-"""`/v1/report` (O10): what went wrong in a window, by job and cause, each with the call that repairs it."""
+"""`/v1/report` (O10): what went wrong in a window, by job and cause, each with the call that repairs it; and
+`/v1/jobs/{id}/misses` (O11): when a job did not meet what is expected of it."""
 
 from datetime import datetime
 from typing import Annotated, Any
@@ -8,11 +9,15 @@ from fastapi import APIRouter, Depends, Query
 from pydantic import BaseModel, Field
 
 from ondot.api.dependencies import RequestServices, SharedView, Tenant, needs
-from ondot.api.parameters import only_known_parameters
+from ondot.api.parameters import JobPath, Limit, only_known_parameters
+from ondot.api.routes.jobs import load_job
 from ondot.flow.report.make import make_report
 from ondot.model.access import Right
+from ondot.model.expect import Which
+from ondot.model.ids import JobId
 from ondot.model.report.findings import Finding, Kind, Repair, Report
 from ondot.model.report.window import parse_window
+from ondot.store.expect import list_misses
 
 router = APIRouter(tags=["report"], dependencies=[Depends(only_known_parameters)])
 
@@ -91,6 +96,34 @@ async def get_report(
     its reason and the call that repairs it."""
     window = parse_window(since, until, zone, services.database.clock.now())
     return _out(await make_report(services.database, tenant_no, window, is_whole=view.is_whole))
+
+
+class MissOut(BaseModel):
+    """One time that a job did not meet what is expected of it."""
+
+    id: UUID
+    which: Which
+    fire_at: datetime | None = Field(description="The latest fire that missed it; null for `success_every`.")
+    due_at: datetime
+    seen_at: datetime
+    cleared_at: datetime | None = Field(description="When it came good, or the forecast was withdrawn; null: open.")
+    predicted: bool = Field(description="It was a forecast, and did not happen or has not happened yet.")
+    count: int = Field(description="Fires that missed it until it came good.")
+    reason: str
+    execution_id: UUID | None
+
+
+class MissList(BaseModel):
+    items: list[MissOut]
+
+
+@router.get("/jobs/{id}/misses", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=MissList)
+async def job_misses(services: RequestServices, tenant_no: Tenant, id_: JobPath, limit: Limit = 50) -> MissList:
+    """When a job did not meet what its `expect` says, latest first. Kept for 90 days."""
+    row = await load_job(services, tenant_no, JobId(id_))
+    async with services.database.reading(tenant_no) as connection:
+        rows = await list_misses(connection, tenant_no, row.id, limit)
+    return MissList(items=[MissOut(**{name: getattr(one, name) for name in MissOut.model_fields}) for one in rows])
 
 
 def _out(report: Report) -> ReportOut:

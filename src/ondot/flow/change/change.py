@@ -54,6 +54,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.dependencies import look_again
 from ondot.store.endings import Waiting, end_waiting
+from ondot.store.expect import put_watches
 from ondot.store.jobs import JobRow, LockedJob, change_job, get_job, lock_job
 from ondot.store.owed import end_backfill, find_executed_fires
 from ondot.store.own_events import emit_event
@@ -319,6 +320,9 @@ async def _write(
         if not changed.spec.starts_by_event or changed.state is JobState.DELETED:
             await skip_events(work, job)
         await change_subscription(work, job, changed)
+    if job.spec.expect is not None or changed.spec.expect is not None:
+        given = [] if changed.spec.expect is None else changed.spec.expect.given
+        await put_watches(work.connection, work.tenant_no, job.id, given)
     if by is not None:
         entry = {"name": changed.spec.name, **(detail or {})}
         before, after = show_changes(job.spec, changed.spec)

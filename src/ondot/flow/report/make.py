@@ -19,9 +19,11 @@ from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.dead_letters import find_job_names
 from ondot.store.executions import list_missed
+from ondot.store.expect import list_recent_misses
 
 RANGES: Final = 1_000
 """Ranges of skipped fires that are read."""
+MISSES: Final = 200
 MEASURED: Final = 60
 """Jobs whose durations are compared with those before: the ones that took most time."""
 
@@ -41,6 +43,8 @@ async def make_report(database: Database, tenant_no: TenantNo, window: Window, *
             *past.list_retried(attempts),
             *past.list_slower(sums, before, window),
         ]
+        misses = await list_recent_misses(connection, tenant_no, window.since, window.until, MISSES)
+        findings += past.list_expectations(misses)
         if window.is_open:
             findings += await list_waiting(connection, database, tenant_no, window)
         names = await find_job_names(

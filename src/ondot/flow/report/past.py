@@ -12,6 +12,7 @@ from ondot.model.report.findings import Finding, Ran, Repair
 from ondot.model.report.window import Window
 from ondot.store.check import Found
 from ondot.store.executions import MissedRow
+from ondot.store.expect import MissRow
 from ondot.store.report import LOOKED_AT, Attempts, JobSum, LostWorker, NotSucceeded, Sums
 from ondot.words.job import WHY_SKIPPED, elapsed, one_line, took
 
@@ -188,6 +189,25 @@ def list_slower(sums: Sums, before: dict[UUID, tuple[int, float]], window: Windo
         )
         for times, job_id, one_s, before_s, runs, count in sorted(grown, reverse=True)[:SLOWER_SHOWN]
     ]
+
+
+def list_expectations(misses: Sequence[MissRow]) -> Iterator[Finding]:
+    """Open misses and forecasts, and those that came good since."""
+    for miss in misses:
+        words = f"will miss {miss.which}" if miss.predicted else f"missed {miss.which}"
+        yield Finding(
+            "expectation",
+            f"{words}: {miss.reason}",
+            miss.count,
+            is_open=miss.cleared_at is None,
+            first_at=miss.fire_at,
+            last_at=miss.due_at,
+            job_id=miss.job_id,
+            repaired=0 if miss.cleared_at is None else miss.count,
+            execution_id=miss.execution_id,
+            repair=() if miss.cleared_at is not None or miss.predicted else (repairs.run_now(miss.job_id),),
+            facts={"which": miss.which, "predicted": miss.predicted},
+        )
 
 
 def list_self_check(found: Sequence[Found], window: Window) -> Iterator[Finding]:
