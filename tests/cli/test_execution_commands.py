@@ -14,6 +14,7 @@ from ondot.flow.attempt_log import AttemptLogs
 from ondot.model.gates import Limits, Rate
 from ondot.model.outcome import Cancelled, Succeeded
 from ondot.model.retry import Retry
+from ondot.store.search import search_executions
 from tests.cli.running import Ran, ondot
 from tests.cli.samples import EXECUTION_ID, execution
 from tests.proves import proves
@@ -243,3 +244,23 @@ async def test_a_job_is_shown_with_its_limits(world: World) -> None:
     assert facts["order key"] == "o"
     assert facts["start deadline"] == "1 h after it was due"
     assert facts["cancel grace"] == "30 s"
+
+
+@proves("O1", "O5")
+async def test_lists_are_searched_and_a_list_that_stopped_early_says_how_to_go_on(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.submit_all([job("nightly", labels={"team": "bi"}), job("hourly")])
+    async with served(world.database) as page:
+        for noun in ("execution", "job"):
+            found = await run(page, noun, "list", "-q", "label.team=bi")
+            assert "nightly" in found.out
+            assert "hourly" not in found.out
+            wrong = await run(page, noun, "list", "-q", "stat:active")
+            assert (wrong.code, "Did you mean state?" in wrong.err) == (2, True)
+        monkeypatch.setattr(search_executions, "__defaults__", (None, 50, 1e-9))
+        stopped = await run(page, "execution", "list", "-q", "nothing-like-this")
+        [cursor] = re.findall(r"^Searched through \S+Z; go on with --cursor (\S+)$", stopped.out, re.MULTILINE)
+        lines = await run(page, "execution", "list", "-q", "nothing-like-this", "-o", "jsonl", "--cursor", cursor)
+        assert (lines.out, "go on with --cursor" in lines.err) == ("", True)
+        assert (await answer(page, "execution", "list", "-q", "nothing-like-this"))["searched_through"]

@@ -12,7 +12,7 @@ from ondot.flow.workflows.begin import begin
 from ondot.model.ids import DEFAULT_TENANT, TenantNo, instant_of
 from ondot.model.outcome import Succeeded
 from ondot.model.query import parse
-from ondot.store import search
+from ondot.store import search, search_walk
 from ondot.store.audit import By
 from ondot.store.database import Database, open_database
 from ondot.store.migrate import migrate_up
@@ -194,7 +194,7 @@ async def test_pages_follow_each_other_and_an_answer_that_stopped_early_says_how
         assert await match_executions(connection, DEFAULT_TENANT, parse("often"), rest[-1], 7) == []
 
     # Each chunk uses the whole budget: an answer has what one chunk found, and where to go on.
-    monkeypatch.setattr(search, "LARGEST", timedelta(days=5))
+    monkeypatch.setattr(search_walk, "LARGEST", timedelta(days=5))
     monkeypatch.setattr(search, "FIRST", timedelta(days=5))
     steps, after = [], None
     while True:
@@ -219,7 +219,7 @@ async def test_a_chunk_that_takes_too_long_is_read_again_in_smaller_ones(
     monkeypatch.setattr(search, "FIRST", timedelta(days=1))
     slow = parse('"slow"')
     async with world.database.connection() as connection:
-        walk = await search._start(connection, DEFAULT_TENANT, slow, None, None)
+        walk = await search.start_walk(connection, DEFAULT_TENANT, slow, None, None)
         # Every row takes 30 ms, so that the whole chunk does not fit into its deadline.
         walk._text = walk._text.replace(
             "d.name ILIKE", "(SELECT pg_sleep(0.03) IS NOT NULL WHERE e.id IS NOT NULL) AND d.name ILIKE"

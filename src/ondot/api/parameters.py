@@ -75,6 +75,12 @@ JobPath = Annotated[UUID, Depends(id_in_path("job", pool_of=_pool_of_job))]
 ExecutionPath = Annotated[UUID, Depends(id_in_path("execution", pool_of=pool_of_execution))]
 Limit = Annotated[int, Query(ge=1, le=1000, description="How many to list.")]
 Cursor = Annotated[str | None, Query(description="`next_cursor` of the page before.")]
+Search = Annotated[
+    str | None,
+    Query(
+        description="A query, for example `state:failed job:nightly* took>5m since:24h`: see Search in the documents."
+    ),
+]
 Instant = Annotated[datetime | None, Query(description="RFC 3339, for example 2026-11-15T12:00:00Z")]
 
 

@@ -178,8 +178,14 @@ class LogList(BaseModel):
     ended: bool = Field(description="Whether these are the last lines.")
 
 
+SEARCHED_THROUGH = (
+    "If the time of a search was up before the page was full: everything newer than this instant was searched. "
+    "Pass `next_cursor` to go on."
+)
+
+
 class JobList(Page[JobOut]):
-    pass
+    searched_through: datetime | None = Field(default=None, description=SEARCHED_THROUGH)
 
 
 class WorkflowList(Page[WorkflowRow]):
@@ -187,6 +193,7 @@ class WorkflowList(Page[WorkflowRow]):
 
 
 class ExecutionList(Page[ExecutionOut]):
+    searched_through: datetime | None = Field(default=None, description=SEARCHED_THROUGH)
     see: str | None = Field(default=None, description="Where to look, if the executions are kept elsewhere.")
 
 

@@ -14,7 +14,7 @@ from ondot.cli import cancel, explain
 from ondot.cli.body import payload_of
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import CurrentVersion, ExecutionId, Limit, Output, Reason, Wait
+from ondot.cli.options import CurrentVersion, Cursor, ExecutionId, Limit, Output, Reason, Search, Wait
 from ondot.cli.output import (
     Format,
     exact,
@@ -47,21 +47,24 @@ def list_(
         str | None, typer.Option("--from", metavar="INSTANT", help="Only fires from this instant on.")
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="INSTANT", help="Only fires up to this instant.")] = None,
+    search: Search = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
     output: Output = Format.TABLE,
 ) -> None:
-    """List executions, live and ended, newest first."""
+    """List executions, live and ended, newest first. Search with -q 'state:failed job:nightly* took>5m since:24h'."""
     filters: Json = {"state": state and state.upper()}
-    bounds: Json = {"pool": pool, "from_at": from_, "to_at": to}
+    bounds: Json = {"pool": pool, "from_at": from_, "to_at": to, "q": search}
     if job is not None and any(bounds.values()):
         raise typer.BadParameter(
-            "--job can be combined only with --state; leave out --pool, --from and --to.", param_hint="--job"
+            "--job can be combined only with --state; leave out --pool, --from and --to, and write job:ID into -q.",
+            param_hint="--job",
         )
 
     async def question(client: "Client") -> Json:
         if job is not None:
-            return await gather(lambda paging: client.job_executions(job, **filters, **paging), limit)
-        return await gather(lambda paging: client.list_executions(**filters, **bounds, **paging), limit)
+            return await gather(lambda paging: client.job_executions(job, **filters, **paging), limit, cursor)
+        return await gather(lambda paging: client.list_executions(**filters, **bounds, **paging), limit, cursor)
 
     page = ask(question)
     from ondot.cli.views import execution_table

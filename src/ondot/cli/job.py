@@ -16,7 +16,7 @@ from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
 from ondot.cli.flags import FLAGS, FOR_UPDATE, takes_flags
-from ondot.cli.options import Fires, JobId, Limit, Output, Payload, Reason, Wait, Yes
+from ondot.cli.options import Cursor, Fires, JobId, Limit, Output, Payload, Reason, Search, Wait, Yes
 from ondot.cli.output import Format, show, show_answer, show_document, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.cli.waiting import first_execution, until_ended
@@ -112,15 +112,16 @@ def update(
 def list_(
     state: Annotated[str | None, typer.Option(help="ACTIVE, PAUSED, ENDED or DELETED.")] = None,
     name: Annotated[str | None, typer.Option(help="The exact name.")] = None,
-    search: Annotated[str | None, typer.Option("--search", "-q", help="Part of the name.")] = None,
+    search: Search = None,
     label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
     pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
     output: Output = Format.TABLE,
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first. Search with -q 'label.team=bi kind:cron state:active'."""
     filters = {"state": state and state.upper(), "name": name, "q": search, "label": label, "pool": pool}
-    page = ask(lambda client: gather(lambda paging: client.list_jobs(**filters, **paging), limit))
+    page = ask(lambda client: gather(lambda paging: client.list_jobs(**filters, **paging), limit, cursor))
     from ondot.cli.views import job_table
 
     show_page(page, output, job_table, none="No jobs.")

@@ -17,6 +17,18 @@ CurrentVersion = Annotated[
     bool, typer.Option("--current-version", help="Use the job's current version, not the version that it ran with.")
 ]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="The maximum number to show.")]
+Search = Annotated[
+    str | None,
+    typer.Option(
+        "--search",
+        "-q",
+        metavar="QUERY",
+        help="A query such as 'state:failed label.team=bi'; a word is part of a name.",
+    ),
+]
+Cursor = Annotated[
+    str | None, typer.Option(metavar="CURSOR", help="Where to go on: as printed at the end of the list before.")
+]
 Fires = Annotated[int, typer.Option("-n", min=1, max=1000, help="The number of fires to show.")]
 SupervisedBy = Annotated[int | None, typer.Option("--supervised-by", hidden=True)]
 MetricsPages = Annotated[str | None, typer.Option("--metrics-pages", hidden=True)]

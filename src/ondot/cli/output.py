@@ -106,6 +106,11 @@ def show_error(message: str) -> None:
     _write(sys.stderr, "error: " + harmless(message))
 
 
+def show_notice(text: str) -> None:
+    """A message on standard error, for a person or a program."""
+    _write(sys.stderr, harmless(text))
+
+
 def show_progress(text: str) -> None:
     """A message for a person at a terminal, on standard error, which programs do not read."""
     if sys.stderr.isatty():

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ondot.cli.output import Format, show, show_json, show_json_lines, show_line, show_progress
+from ondot.cli.output import Format, show, show_json, show_json_lines, show_line, show_notice, show_progress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,28 +17,40 @@ LARGEST_PAGE: Final = 1000
 Json = dict[str, Any]
 
 
-async def gather(page: Callable[[Json], Awaitable[Json]], limit: int) -> Json:
-    """Read pages until there are enough items."""
+async def gather(page: Callable[[Json], Awaitable[Json]], limit: int, cursor: str | None = None) -> Json:
+    """Read pages until there are enough items. A search that stopped because its time was up is not continued: the
+    answer has `searched_through`."""
     items: list[Json] = []
-    cursor = None
     while True:
         answer = await page({"limit": min(limit - len(items), LARGEST_PAGE), "cursor": cursor})
         items.extend(answer["items"])
         cursor = answer["next_cursor"]
+        if through := answer.get("searched_through"):
+            return {"items": items, "next_cursor": cursor, "searched_through": through}
         if cursor is None or len(items) >= limit:
             return {"items": items, "next_cursor": cursor}
 
 
 def show_page(page: Json, output: Format, draw: "Callable[[Sequence[Json], datetime], Table]", *, none: str) -> None:
     items = page["items"]
+    through = page.get("searched_through")
     match output:
         case Format.JSON:
             show_json(page)
         case Format.JSONL:
             show_json_lines(items)
+            if through:
+                show_notice(_go_on(page))
         case Format.TABLE if items:
             show(draw(items, datetime.now(UTC)))
-            if page.get("next_cursor"):
+            if through:
+                show_line(_go_on(page))
+            elif page.get("next_cursor"):
                 show_progress(f"There are more than these {len(items)}. Show more with --limit.")
         case Format.TABLE:
-            show_line(none)
+            show_line(_go_on(page) if through else none)
+
+
+def _go_on(page: Json) -> str:
+    """A list that may lack older items must not look complete, in no form of output."""
+    return f"Searched through {page['searched_through']}; go on with --cursor {page['next_cursor']}"

@@ -42,11 +42,15 @@ NUMBER: Final = r"'^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$'"
 
 
 class Parameters(list[object]):
-    """The parameters of a statement; `add` returns the place of a new one."""
+    """The values of conditions, which follow the first parameters of a statement; `add` returns the place of one."""
+
+    def __init__(self, *, after: int) -> None:
+        super().__init__()
+        self._after = after
 
     def add(self, value: object, type_: str) -> str:
         self.append(value)
-        return f"${len(self)}::{type_}"
+        return f"${self._after + len(self)}::{type_}"
 
 
 def needs_job(query: Query) -> bool:

@@ -10,17 +10,23 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
+from ondot.model.errors import InvalidQuery
 from ondot.model.execution import State
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
+from ondot.model.query import merge, parse
+from ondot.model.query.query import term
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_executions
 from ondot.store.pools import find_pools
+from ondot.store.search import search_executions
 from ondot.ui.run_states import step_name
 from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
 PAGE_SIZE: Final = 50
 LONGEST_POOL: Final = 63
+LONGEST_SEARCH: Final = 2_100
+"""A little more than a search may have: a longer one is rejected in words, not cut."""
 WITHIN: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 """The periods to choose from, back from now."""
 
@@ -35,19 +41,21 @@ class Query:
     cursor: UUID | None = None
     steps: bool = False
     """Only the steps of runs, which are left out otherwise."""
+    q: str = ""
+    """A search: see `model.query`."""
 
     def address(self, cursor: UUID | None = None) -> str:
         state, steps = self.state and self.state.value, "yes" if self.steps else ""
-        fields = {"state": state, "pool": self.pool, "within": self.within, "steps": steps, "cursor": cursor}
-        return _add_query("/executions", fields)
+        fields = {"q": self.q, "state": state, "pool": self.pool, "within": self.within, "steps": steps}
+        return _add_query("/executions", fields | {"cursor": cursor})
 
     def as_json(self, now: datetime) -> str:
         from_at = now - WITHIN[self.within] if self.within else None
         instant = from_at and f"{from_at.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
         state = self.state and self.state.value
         origin = "step" if self.steps else ""
-        fields = {"state": state, "pool": self.pool, "from_at": instant, "origin": origin, "cursor": self.cursor}
-        return _add_query("/v1/executions", fields)
+        fields = {"q": self.q, "state": state, "pool": self.pool, "from_at": instant, "origin": origin}
+        return _add_query("/v1/executions", fields | {"cursor": self.cursor})
 
     @property
     def is_filtered(self) -> bool:
@@ -75,6 +83,10 @@ class ExecutionsView:
     rows: tuple[ExecutionLine, ...]
     older: str | None
     """The address of the next page."""
+    fault: str | None = None
+    """Why the search cannot be parsed."""
+    searched_through: datetime | None = None
+    """If the time of the search was up before the page was full: how far back it came."""
 
 
 def parse_query(parameters: Mapping[str, str]) -> Query:
@@ -85,11 +97,14 @@ def parse_query(parameters: Mapping[str, str]) -> Query:
         within=within if within in WITHIN else "",
         cursor=_uuid(parameters.get("cursor", "")),
         steps=parameters.get("steps") == "yes",
+        q=parameters.get("q", "").replace("\0", "").strip()[:LONGEST_SEARCH],
     )
 
 
 async def read_executions(database: Database, tenant_no: TenantNo, query: Query) -> ExecutionsView:
     now = database.clock.now()
+    if query.q:
+        return await _search(database, tenant_no, query, now)
     async with database.reading(tenant_no) as connection:
         pools = await find_pools(connection, [query.pool]) if query.pool else {}
         rows: list[ExecutionRow] = []
@@ -112,6 +127,30 @@ async def read_executions(database: Database, tenant_no: TenantNo, query: Query)
         query=query,
         rows=tuple(_line(row, specs.get((row.job_id, row.job_version))) for row in page),
         older=query.address(page[-1].id) if len(rows) > PAGE_SIZE else None,
+    )
+
+
+async def _search(database: Database, tenant_no: TenantNo, query: Query, now: datetime) -> ExecutionsView:
+    try:
+        wanted = parse(query.q, "executions")
+    except InvalidQuery as error:
+        return ExecutionsView(now, query, (), None, fault=error.message)
+    terms = [
+        query.state and term("state", query.state.value),
+        query.pool and term("pool", query.pool),
+        query.within and term("since", query.within),
+        query.steps and term("origin", "step"),
+    ]
+    wanted = merge(wanted, [each for each in terms if each])
+    async with database.reading(tenant_no) as connection:
+        found = await search_executions(connection, tenant_no, wanted, query.cursor, PAGE_SIZE)
+        specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in found.rows})
+    return ExecutionsView(
+        now=now,
+        query=query,
+        rows=tuple(_line(row, specs.get((row.job_id, row.job_version))) for row in found.rows),
+        older=query.address(found.next) if found.next else None,
+        searched_through=found.searched_through,
     )
 
 

@@ -1,4 +1,4 @@
-"""`/jobs`: all jobs, by state and by part of the name, page by page (O5).
+"""`/jobs`: all jobs, by state and by a search, page by page (O5).
 
 Values of the query that cannot be parsed, such as an unknown state, are ignored: a click should find jobs, not fail.
 Pages have the same cursor as the API's list.
@@ -11,15 +11,20 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
+from ondot.model.errors import InvalidQuery
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobState
+from ondot.model.query import merge, parse
+from ondot.model.query.query import term
 from ondot.model.schedule import in_words
 from ondot.store.database import Database
 from ondot.store.jobs import JobRow, list_jobs
+from ondot.store.search_jobs import search_jobs
 from ondot.words.job import zone_of_job
 
 PAGE_SIZE: Final = 50
-LONGEST_NAME: Final = 200
+LONGEST_SEARCH: Final = 2_100
+"""A little more than a search may have: a longer one is rejected in words, not cut."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +61,23 @@ class JobsView:
     rows: tuple[JobLine, ...]
     older: str | None
     """The address of the next page."""
+    fault: str | None = None
+    """Why the search cannot be parsed."""
+    searched_through: datetime | None = None
+    """If the time of the search was up before the page was full: how far back it came."""
 
 
 def parse_query(parameters: Mapping[str, str]) -> Query:
     return Query(
         state=next((state for state in JobState if state.value == parameters.get("state", "").upper()), None),
-        q=parameters.get("q", "").replace("\0", "").strip()[:LONGEST_NAME],
+        q=parameters.get("q", "").replace("\0", "").strip()[:LONGEST_SEARCH],
         cursor=_uuid(parameters.get("cursor", "")),
     )
 
 
 async def read_jobs(database: Database, tenant_no: TenantNo, query: Query) -> JobsView:
+    if query.q:
+        return await _search(database, tenant_no, query)
     async with database.reading(tenant_no) as connection:
         rows = await list_jobs(
             connection,
@@ -74,7 +85,6 @@ async def read_jobs(database: Database, tenant_no: TenantNo, query: Query) -> Jo
             before=query.cursor,
             limit=PAGE_SIZE + 1,
             state=query.state.value if query.state else None,
-            part=query.q or None,
         )
     page = rows[:PAGE_SIZE]
     return JobsView(
@@ -82,6 +92,24 @@ async def read_jobs(database: Database, tenant_no: TenantNo, query: Query) -> Jo
         query=query,
         rows=tuple(_line(row) for row in page),
         older=query.address("/jobs", page[-1].id) if len(rows) > PAGE_SIZE else None,
+    )
+
+
+async def _search(database: Database, tenant_no: TenantNo, query: Query) -> JobsView:
+    now = database.clock.now()
+    try:
+        wanted = parse(query.q, "jobs")
+    except InvalidQuery as error:
+        return JobsView(now, query, (), None, fault=error.message)
+    wanted = merge(wanted, [term("state", query.state.value)] if query.state else [])
+    async with database.reading(tenant_no) as connection:
+        found = await search_jobs(connection, tenant_no, wanted, query.cursor, PAGE_SIZE)
+    return JobsView(
+        now=now,
+        query=query,
+        rows=tuple(_line(row) for row in found.rows),
+        older=query.address("/jobs", found.next) if found.next else None,
+        searched_through=found.searched_through,
     )
 
 

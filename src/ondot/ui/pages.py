@@ -22,6 +22,7 @@ from ondot.model.errors import Forbidden, NotFound, OndotError, TooManyWrongKeys
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
+from ondot.model.query import FIELDS, Of
 from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
@@ -99,13 +100,18 @@ class Page:
     """What a person needs to open the page."""
 
 
+def search_help(of: Of, placeholder: str) -> Values:
+    """What a page says about its search: the fields of the query language."""
+    return {"fields": tuple(FIELDS[of].values()), "placeholder": placeholder}
+
+
 PAGES = (
     Page(
         "/jobs",
         "jobs",
         "jobs",
         lambda database, tenant_no, request: read_jobs(database, tenant_no, jobs.parse_query(request.query_params)),
-        values={"states": tuple(JobState)},
+        values={"states": tuple(JobState), "help": search_help("jobs", "report kind:cron label.team=bi")},
     ),
     Page(
         "/jobs/{id}",
@@ -129,7 +135,7 @@ PAGES = (
         lambda database, tenant_no, request: read_executions(
             database, tenant_no, executions.parse_query(request.query_params)
         ),
-        values={"states": tuple(State)},
+        values={"states": tuple(State), "help": search_help("executions", "state:failed job:nightly* since:24h")},
     ),
     Page(
         "/executions/{id}",

@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from contextlib import suppress
+from datetime import datetime
 from typing import Annotated
 from uuid import UUID
 
@@ -31,6 +32,7 @@ from ondot.api.parameters import (
     ExecutionPath,
     Instant,
     Limit,
+    Search,
     check_instant,
     invalid_cursor,
     only_known_parameters,
@@ -45,10 +47,12 @@ from ondot.flow.cancel import cancel
 from ondot.flow.history.gone import unknown_execution
 from ondot.flow.output import open_log, open_result
 from ondot.flow.retry import retry
-from ondot.model.access import Right
+from ondot.model.access import Caller, Right
 from ondot.model.errors import InvalidParameters, NotFound
 from ondot.model.execution import Origin, State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
+from ondot.model.query import Op, Term, merge, parse
+from ondot.model.query.query import term
 from ondot.store.events import find_event_of
 from ondot.store.executions import (
     ExecutionRow,
@@ -59,6 +63,7 @@ from ondot.store.executions import (
 )
 from ondot.store.logs import is_under_way, list_log_lines
 from ondot.store.pools import find_pools
+from ondot.store.search import search_executions
 
 LARGEST = 2**31 - 1
 SKIPPED_ARE_RANGES = (
@@ -93,10 +98,14 @@ async def list_all_executions(
         Origin | None, Query(description="Only of this origin. Default: all but `step`, the steps of runs.")
     ] = None,
     run: Annotated[UUID | None, Query(description="Only steps of this run, of all generations.")] = None,
+    q: Search = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.ExecutionList:
-    """Executions, live and ended, latest fire first; `from_at` and `to_at` bound the fire."""
+    """Executions, live and ended, latest fire first; `from_at` and `to_at` bound the fire. With `q` newest first, by
+    when they were planned: the answer may stop before its page is full, with `searched_through`."""
+    if q is not None:
+        return await _search(services, caller, q, _terms(state, pool, from_at, to_at, origin, run), limit, cursor)
     if run is not None and (pool or from_at or to_at or origin not in {None, "step"}):
         raise InvalidParameters("`run` can be combined only with `state`: leave out the other filters.")
     from_at, to_at = check_instant("from_at", from_at), check_instant("to_at", to_at)
@@ -135,6 +144,50 @@ async def list_all_executions(
         items=[execution_out(row, specs.get(row.id)) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
         see=SKIPPED_ARE_RANGES if state is State.SKIPPED else None,
+    )
+
+
+def _terms(
+    state: State | None,
+    pool: str | None,
+    from_at: datetime | None,
+    to_at: datetime | None,
+    origin: Origin | None,
+    run: UUID | None,
+) -> list[Term]:
+    """The other parameters of a search, as terms of its query."""
+    from_at, to_at = check_instant("from_at", from_at), check_instant("to_at", to_at)
+    wanted = [
+        state and term("state", state.value),
+        pool and term("pool", pool),
+        from_at and term("fire", from_at.isoformat(), op=Op.AT_LEAST),
+        to_at and term("fire", to_at.isoformat(), op=Op.UNDER),
+        origin and term("origin", origin),
+        run and term("run", str(run)),
+    ]
+    return [each for each in wanted if each]
+
+
+async def _search(
+    services: Services, caller: Caller, q: str, terms: list[Term], limit: int, cursor: str | None
+) -> responses.ExecutionList:
+    query = merge(parse(q, "executions"), terms)
+    async with services.database.reading(caller.tenant_no) as connection:
+        wanted = caller.pools_among(None)
+        pools = None if wanted is None else await find_pools(connection, wanted)
+        found = await search_executions(
+            connection,
+            caller.tenant_no,
+            query,
+            parse_cursor(cursor),
+            limit,
+            pool_nos=None if pools is None else list(pools.values()),
+        )
+    specs = await load_specs(services, found.rows)
+    return responses.ExecutionList(
+        items=[execution_out(row, specs.get(row.id)) for row in found.rows],
+        next_cursor=str(found.next) if found.next else None,
+        searched_through=found.searched_through,
     )
 
 

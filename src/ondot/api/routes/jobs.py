@@ -13,7 +13,7 @@ from ondot.api.dependencies import ByCaller, CallerDep, RequestServices, Service
 from ondot.api.job_rules import check_step_pools
 from ondot.api.job_secrets import admit_secrets_of_one
 from ondot.api.openapi import takes, takes_patch
-from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
+from ondot.api.parameters import Cursor, JobPath, Limit, Search, only_known_parameters, parse_cursor
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of, parse_body
 from ondot.api.views import execution_out
 from ondot.document.body import JobBody
@@ -29,9 +29,12 @@ from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
 from ondot.model.job_access import check_jobs, limit_reach
+from ondot.model.query import Term, Value, merge, parse
+from ondot.model.query.query import term
 from ondot.store.executions import ExecutionRow, find_latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, find_creator, get_job, list_jobs
 from ondot.store.pools import find_pools
+from ondot.store.search_jobs import search_jobs
 
 LATEST = 10
 READ_ONLY = responses.JobDetail.__annotations__.keys() - SPEC_FIELDS
@@ -56,16 +59,28 @@ async def list_all_jobs(
     name: Annotated[str | None, Query(max_length=200, description="The whole name.")] = None,
     label: Annotated[list[str] | None, Query(description="`key:value`; may be given several times.")] = None,
     pool: Annotated[str | None, Query(max_length=63, description="Only jobs of this pool.")] = None,
-    q: Annotated[str | None, Query(max_length=200, description="Part of a name.")] = None,
+    q: Search = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> responses.JobList:
-    """Jobs, newest first. Deleted ones are listed only with `state=DELETED`."""
+    """Jobs, newest first. Deleted ones are listed only with `state=DELETED`. With `q` the answer may stop before its
+    page is full, with `searched_through`."""
+    query = None if q is None else merge(parse(q, "jobs"), _terms(state, name, _parse_labels(label)))
     async with services.database.reading(caller.tenant_no) as connection:
         wanted = caller.pools_among(pool)
         pools = None if wanted is None else await find_pools(connection, wanted)
         if pools == {}:
             return responses.JobList(items=[], next_cursor=None)
+        if query is not None:
+            pool_nos = None if pools is None else list(pools.values())
+            found = await search_jobs(
+                connection, caller.tenant_no, query, parse_cursor(cursor), limit, pool_nos=pool_nos
+            )
+            return responses.JobList(
+                items=[render_job(row, row.updated_at) for row in found.rows],
+                next_cursor=str(found.next) if found.next else None,
+                searched_through=found.searched_through,
+            )
         rows = await list_jobs(
             connection,
             caller.tenant_no,
@@ -75,12 +90,21 @@ async def list_all_jobs(
             name=name,
             labels=_parse_labels(label),
             pool_nos=None if pools is None else list(pools.values()),
-            part=q,
         )
     return responses.JobList(
         items=[render_job(row, row.updated_at) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
+
+
+def _terms(state: JobState | None, name: str | None, labels: dict[str, str] | None) -> list[Term]:
+    """The other parameters of a search, as terms of its query."""
+    terms = [Term("label", (Value((value,)),), path=(key,)) for key, value in (labels or {}).items()]
+    if state is not None:
+        terms.append(term("state", state.value))
+    if name is not None:
+        terms.append(term("name", name))
+    return terms
 
 
 @router.get("/jobs/{id}", dependencies=[needs(Right.JOBS_READ, by_pool=True)], response_model=responses.JobDetail)

@@ -48,3 +48,17 @@ ORDER BY id DESC LIMIT $4;
 -- index: worker_pkey
 -- $1 patterns of LIKE, $2 limit
 SELECT id FROM ondot.worker WHERE host ILIKE ANY ($1::text[]) ORDER BY id DESC LIMIT $2::integer;
+
+-- name: search_jobs :many
+-- index: job_pkey, job_version_pkey, job_once_pkey, backwards
+-- Jobs of a range of ids, newest first.
+-- $1 tenant_no, $2 from id, $3 before id, $4 limit
+(SELECT j.id FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
+ WHERE j.tenant_no = $1::integer AND j.id >= $2::uuid AND j.id < $3::uuid AND true /* recurring */
+ ORDER BY j.id DESC LIMIT $4::integer)
+UNION ALL
+(SELECT j.id FROM ondot.job_once j
+ WHERE j.tenant_no = $1 AND j.id >= $2 AND j.id < $3 AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = j.id)
+   AND true /* once */
+ ORDER BY j.id DESC LIMIT $4)
+ORDER BY id DESC LIMIT $4;
