@@ -314,7 +314,7 @@ async def open_targets(
 def open_channel_caller(database: Database) -> "ChannelCaller":
     """What sends the messages of channels. Schedulers open it, so they need the master key and the mail server too."""
     from ondot.flow.channels.deliver import ChannelCaller
-    from ondot.flow.outgoing import Outgoing
+    from ondot.flow.outgoing import Outgoing, RememberedReach
     from ondot.flow.signing import Signing
     from ondot.flow.vault import Vault
     from ondot.kms import open_kms
@@ -324,14 +324,16 @@ def open_channel_caller(database: Database) -> "ChannelCaller":
 
     settings = database.settings
     vault = Vault(database, open_kms(settings.secret_key))
-    reach_of = Outgoing(database).reach_of
+    reach_of, keys_for = RememberedReach(Outgoing(database)).reach_of, Signing(vault).keys_for
     smtp = None if settings.smtp_url is None else parse_smtp_url(settings.smtp_url)
     return ChannelCaller(
         database,
         vault,
-        signed=HttpCaller(reach_of=reach_of, keys_for=Signing(vault).keys_for, now=database.clock.now),
+        signed=HttpCaller(reach_of=reach_of, keys_for=keys_for, now=database.clock.now),
         plain=HttpCaller(reach_of=reach_of, now=database.clock.now),
         email=EmailCaller(smtp, settings.smtp_from),
+        reach_of=reach_of,
+        keys_for=keys_for,
     )
 
 
@@ -339,11 +341,15 @@ def open_channel_caller(database: Database) -> "ChannelCaller":
 async def open_deliveries(
     database: Database, transport: Transport, objects: "Objects | None" = None
 ) -> AsyncIterator["Deliveries"]:
+    from ondot.flow.channels.away import DatabaseAway
+    from ondot.flow.vault import Vault
+    from ondot.kms import open_kms
     from ondot.roles.deliveries import Deliveries
 
     caller = open_channel_caller(database)
+    away = DatabaseAway(database, Vault(database, open_kms(database.settings.secret_key)), caller)
     try:
-        yield Deliveries(database, transport, {FunctionTarget: caller}, objects)
+        yield Deliveries(database, transport, {FunctionTarget: caller}, objects, away)
     finally:
         await caller.close()
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from email import message_from_bytes, policy
 from email.message import EmailMessage
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -13,7 +14,9 @@ import pytest
 from aiohttp import web
 from aiosmtpd.smtp import SMTP
 
+from ondot.app import open_channel_caller
 from ondot.flow.channels import deliver
+from ondot.flow.channels.away import DatabaseAway
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.kms import open_kms
@@ -21,6 +24,7 @@ from ondot.model.channel import Message, MessageCause, MessageKind
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.signature import find_fault
 from ondot.model.target import HttpTarget
+from ondot.store.database import open_database
 from tests.channels import Channels, open_channels
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
@@ -365,3 +369,48 @@ async def test_messages_of_a_suspended_tenant_or_a_deleted_channel_are_not_sent(
     assert await channels.deliver() == 2
     assert receiver.received == []
     assert await world.value("SELECT state FROM ondot.delivery") == "DROPPED"
+
+
+@proves("O4", "L4")
+async def test_that_the_database_is_away_is_sent_from_memory_and_recorded_later(
+    world: World, receiver: Receiver
+) -> None:
+    async with open_channels(world) as channels:
+        await channels.create(webhook={"url": receiver.url})
+        await channels.create("unused", webhook={"url": receiver.url})
+        await world.fetch(
+            'INSERT INTO ondot.alert (id, created_at, updated_at, for_s, tenant_no, name, "when", scope, notify,'
+            " created_by) VALUES ($1, $2, $2, 0, 1, 'db', '{\"database\": {}}', '{}', '{ops}', 'me')",
+            world.database.clock.new_id(),
+            world.now,
+        )
+        # A database of its own, so that it can be closed: nothing is read from then on.
+        database = await open_database(world.database.settings)
+        database.clock.freeze(world.now)
+        caller = open_channel_caller(database)
+        vault = Vault(database, open_kms(world.database.settings.secret_key))
+        away, other = DatabaseAway(database, vault, caller), DatabaseAway(database, vault, caller)
+        for each in (away, other):
+            await each.refresh_pass()
+        await database.close()
+        await away.watch_pass(lambda: 29.0, lambda: True)
+        assert receiver.received == []
+        for silent_s in (31.0, 45.0, 200.0):
+            await away.watch_pass(partial(float, silent_s), lambda: True)
+        [sent] = bodies(receiver)
+        assert (sent["type"], sent["title"], sent["channel"]) == ("incident.opened", "PostgreSQL is away", "ops")
+        # Another scheduler, in case the first one is gone too: later, and with the same id.
+        await other.watch_pass(lambda: 45.0, lambda: False)
+        assert len(receiver.received) == 1
+        await other.watch_pass(lambda: 95.0, lambda: False)
+        assert receiver.received[1].headers["webhook-id"] == receiver.received[0].headers["webhook-id"]
+        away._database = world.database  # it is back
+        away._vault = channels.api.services.vault
+        await away.watch_pass(lambda: 0.5, lambda: True)
+        await away.watch_pass(lambda: 0.5, lambda: True)
+        [delivery] = await channels.deliveries()
+        assert (delivery["state"], delivery["title"]) == ("DELIVERED", "PostgreSQL is away")
+        [condition] = await world.fetch("SELECT * FROM ondot.condition")
+        assert (condition["kind"], json.loads(condition["details"])["sent_to"]) == ("database", ["ops"])
+        assert (world.now - condition["since"]).total_seconds() == 31
+        await caller.close()

@@ -51,6 +51,7 @@ BLOCKS: Final = {
     "find_pings": "says whose pings they are",
     "mark_late_pings": "housekeeping",
     "has_due_deliveries": "schedulers deliver messages of all tenants",
+    "find_database_alerts": "says whose alerts they are",
     "start_delivery": "says whose delivery it is",
     "end_attempt": "of a delivery that was started",
     "forget_deliveries": "housekeeping",

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from ondot.model.addresses import Endpoint, Reach, endpoint, parse_networks, parse_places
+from ondot.model.errors import Unavailable
 from ondot.model.ids import DEFAULT_TENANT, TenantNo
 from ondot.model.tenant import Tenant
 from ondot.model.urls import hosts_in
@@ -64,6 +65,22 @@ class Outgoing:
         places = {*known, *hosts_in(settings.needs_database_url), *map(_place_of, urls)}
         found = await asyncio.gather(*(_resolve(host, port) for host, port in sorted(places)))
         return frozenset(each for endpoints in found for each in endpoints)
+
+
+class RememberedReach:
+    """The same while the database is away, as it was before: for messages that say so."""
+
+    def __init__(self, outgoing: Outgoing) -> None:
+        self._outgoing = outgoing
+        self._known: dict[TenantNo, Reach] = {}
+
+    async def reach_of(self, tenant_no: TenantNo) -> Reach:
+        try:
+            self._known[tenant_no] = await self._outgoing.reach_of(tenant_no)
+        except Unavailable:
+            if tenant_no not in self._known:
+                raise
+        return self._known[tenant_no]
 
 
 def reach_of_row(tenant: Tenant, own: frozenset[Endpoint]) -> Reach:

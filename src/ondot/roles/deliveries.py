@@ -6,9 +6,13 @@ and leaves when nothing was due for a while. An idle installation pays nothing f
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
+from ondot.flow.channels import away
+from ondot.flow.channels.away import DatabaseAway
 from ondot.model.channel import POOL
 from ondot.ports.objects import Objects
 from ondot.ports.target import Targets
@@ -36,7 +40,10 @@ class Deliveries:
         transport: Transport,
         targets: Targets,
         objects: Objects | None = None,
+        away: DatabaseAway | None = None,
     ) -> None:
+        """`away`: says that the database is away; None: other schedulers do."""
+        self._away = away
         self._database = database
         self._transport = transport
         self._targets = targets
@@ -59,6 +66,16 @@ class Deliveries:
             loop.cancel()
             with suppress(asyncio.CancelledError):
                 await loop
+
+    async def watch_database(self, silent_s: Callable[[], float], is_first: Callable[[], bool]) -> None:
+        """Until cancelled. `silent_s`: how long PostgreSQL has confirmed nothing. `is_first`: whether this scheduler is
+        the one to send."""
+        if self._away is None:
+            return
+        watch = partial(self._away.watch_pass, silent_s, is_first)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(every(away.REFRESH_EVERY_S, self._away.refresh_pass, name="channels-in-memory"))
+            group.create_task(every(away.LOOK_EVERY_S, watch, name="database-away"))
 
     async def _pass(self) -> int:
         """One incarnation, until nothing is due."""

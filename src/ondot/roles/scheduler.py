@@ -158,6 +158,9 @@ class Scheduler:
                     name="housekeeper",
                 ),
             ]
+            if self._deliveries is not None:
+                silent = self._deliveries.watch_database(lambda: self._beat.silent_s, lambda: 0 in self._owned)
+                tasks.append(group.create_task(silent, name="database-away"))
             if self._dead_man is not None:
                 tasks.append(group.create_task(every(LOOK_EVERY_S, self._dead_man_pass, name="dead-man")))
             await stop.wait()

@@ -50,6 +50,17 @@ class DeliveryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class DatabaseAlert:
+    """An alert of the kind `database`, and the channels that it names."""
+
+    id: UUID
+    tenant_no: TenantNo
+    for_s: float
+    notify: list[str]
+    latest_incident: UUID | None
+
+
+@dataclass(frozen=True, slots=True)
 class StartedDelivery:
     """A delivery whose attempt starts. `is_over`, `is_beside`: see `start_delivery` in the SQL."""
 
@@ -113,6 +124,11 @@ async def change_channel(
 async def find_alerts_of_channel(connection: Connection, tenant_no: TenantNo, name: str) -> list[str]:
     """The names of alerts that notify it, ten at most."""
     return [row["name"] for row in await connection.fetch(_SQL["find_alerts_of_channel"].text, tenant_no, name)]
+
+
+async def find_database_alerts(connection: Connection) -> list[DatabaseAlert]:
+    """Of all tenants."""
+    return [DatabaseAlert(*row.values()) for row in await connection.fetch(_SQL["find_database_alerts"].text)]
 
 
 async def delete_channel(connection: Connection, tenant_no: TenantNo, id_: UUID) -> None:

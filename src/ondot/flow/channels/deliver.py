@@ -7,16 +7,17 @@ fails at last: the delivery shows it, and the condition `delivery` reports it, u
 channel itself: two channels must not report each other in a circle.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, assert_never, cast
+from uuid import UUID
 
 import msgspec
 from msgspec import structs
 
 from ondot.flow.alerts.conditions import clear_condition, report_condition
 from ondot.flow.channels import forms
-from ondot.flow.channels.credentials import NoCredential, open_credentials
+from ondot.flow.channels.credentials import NoCredential, Opened, open_credentials
 from ondot.flow.vault import Vault
 from ondot.model.channel import (
     FAILED_DELIVERY,
@@ -26,18 +27,20 @@ from ondot.model.channel import (
     DeliveryState,
     Email,
     EmailChannel,
+    Message,
     PagerDutyChannel,
     SlackChannel,
     WebhookChannel,
 )
 from ondot.model.errors import NoSecretKey, Unavailable
-from ondot.model.ids import INSTALLATION
+from ondot.model.ids import INSTALLATION, ExecutionId, TenantNo
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, Succeeded
 from ondot.model.scrub import Scrubber
 from ondot.model.secret import Hidden
 from ondot.model.target import FunctionTarget, HttpTarget
+from ondot.model.urls import host_of
 from ondot.ports.target import Call, CallReport, Target
-from ondot.store.channels import StartedDelivery, end_attempt, start_delivery
+from ondot.store.channels import ChannelRow, StartedDelivery, end_attempt, start_delivery
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.telemetry.metrics import DELIVERIES
@@ -59,8 +62,13 @@ class ChannelCaller(Target[FunctionTarget]):
         signed: Target[HttpTarget],
         plain: Target[HttpTarget],
         email: Target[Email],
+        reach_of: Callable[[TenantNo], Awaitable[object]],
+        keys_for: Callable[[TenantNo, HttpTarget, str], Awaitable[Sequence[bytes]]] | None = None,
     ) -> None:
-        """`signed`: calls of webhooks, which ondot signs; `plain`: those of services that would not check it."""
+        """`signed`: calls of webhooks, which ondot signs; `plain`: those of services that would not check it.
+        `reach_of`, `keys_for`: what both of them ask for (`prepare`)."""
+        self._reach_of = reach_of
+        self._keys_for = keys_for
         self._database = database
         self._vault = vault
         self._signed = signed
@@ -99,12 +107,37 @@ class ChannelCaller(Target[FunctionTarget]):
             opened = await open_credentials(self._vault, channel.tenant_no, channel.spec)
         except (NoCredential, NoSecretKey) as error:
             return Failed(AttemptError("secret_unreadable", error.message))
-        scrubber = Scrubber(opened.hidden)
+        return await self._send_scrubbed(opened, delivery, call)
+
+    async def prepare(self, tenant_no: TenantNo, spec: ChannelSpec) -> None:
+        """Remember what a later message needs of the database: where the tenant may send, and what signs it."""
+        await self._reach_of(tenant_no)
+        if isinstance(spec, WebhookChannel) and self._keys_for is not None:
+            await self._keys_for(tenant_no, HttpTarget(url=_plain(spec.url)), host_of(_plain(spec.url)))
+
+    async def send_directly(self, channel: ChannelRow, opened: Opened, message: Message, id_: UUID) -> CallReport:
+        """Send without the database: neither queued nor recorded."""
+        call = Call(
+            execution_id=ExecutionId(id_),
+            job_id=channel.job_id,
+            job_name="delivery",
+            attempt_no=1,
+            fire_s=message.at.timestamp(),
+            payload=b"null",
+            timeout_s=ATTEMPT_S,
+            say=lambda _stream, _line: None,
+            progress=lambda _share, _message, _checkpoint: None,
+        )
+        delivery = StartedDelivery(channel, message, None, 0, DeliveryState.SENDING, False, 0.0, False, False)
+        return await self._send_scrubbed(opened, delivery, call)
+
+    async def _send_scrubbed(self, opened: Opened, delivery: StartedDelivery, call: Call) -> CallReport:
+        scrubber, say = Scrubber(opened.hidden), call.say
         call = structs.replace(
             call,
-            tenant_no=channel.tenant_no,
+            tenant_no=delivery.channel.tenant_no,
             timeout_s=ATTEMPT_S,
-            say=lambda stream, line: call.say(stream, scrubber.text(line)),
+            say=lambda stream, line: say(stream, scrubber.text(line)),
         )
         return cast("CallReport", scrubber.report(await self._send(opened.spec, delivery, call)))
 

@@ -47,6 +47,16 @@ RETURNING {{channel_columns}};
 -- $1 tenant_no, $2 name
 SELECT a.name FROM ondot.alert a WHERE a.tenant_no = $1::integer AND $2::text = ANY (a.notify) ORDER BY a.name LIMIT 10;
 
+-- name: find_database_alerts :many
+-- index: the few alerts of all tenants
+-- Alerts that say that the database is away, with their latest incident.
+SELECT a.id, a.tenant_no, a.for_s, a.notify,
+       (SELECT i.id FROM ondot.incident i WHERE i.alert_id = a.id AND i.tenant_no = a.tenant_no
+        ORDER BY i.id DESC LIMIT 1) AS latest_incident
+FROM ondot.alert a
+WHERE a."when" ? 'database' AND (a.muted_until IS NULL OR a.muted_until < ondot.clock())
+ORDER BY a.tenant_no, a.id;
+
 -- name: delete_channel :one
 -- index: channel_pkey
 -- Deliveries that wait end when they are due: they find no channel.
