@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any
 
+import httpx2
 import pytest
 
 from ondot.kms import generate_key
@@ -23,6 +24,13 @@ async def api(world: World) -> AsyncIterator[Served]:
         yield api
 
 
+async def page(api: Served, path: str) -> str:
+    async with httpx2.AsyncClient(base_url=api.url) as client:
+        answer = await client.get(path)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
 @proves("O4", "T5")
 async def test_channels_and_pings_are_created_shown_and_deleted(api: Served) -> None:
     async def run(*words: str, **more: Any) -> Any:
@@ -36,6 +44,7 @@ async def test_channels_and_pings_are_created_shown_and_deleted(api: Served) -> 
     assert none.code == 2
     listed = await run("channel", "list")
     assert "a@example.com" in listed.out
+    assert "a@example.com" in await page(api, "/channels")
     changed = await run("channel", "update", "ops", "--webhook", "https://example.com/x")
     assert "version 2" in changed.out
     shown = await run("channel", "get", "ops", "-o", "json")
@@ -48,6 +57,9 @@ async def test_channels_and_pings_are_created_shown_and_deleted(api: Served) -> 
     bad = await run("ping", "create", "other", "--cron", "99 * * * *")
     assert bad.code == 2
     assert "backup" in (await run("ping", "list")).out
+    shown_page = await page(api, "/pings")
+    assert "backup" in shown_page
+    assert "ondp_" not in shown_page
     assert "/ping/ondp_" in (await run("ping", "rotate", "backup")).out
     assert "ondp_" not in (await run("ping", "get", "backup")).out
     assert "Deleted the ping backup." in (await run("ping", "delete", "backup", "--yes")).out

@@ -142,6 +142,16 @@ async def list_ping_calls(connection: Connection, ping: PingRow, limit: int) -> 
     return [PingCallRow(*row.values()) for row in rows]
 
 
+async def list_latest_calls(
+    connection: Connection, tenant_no: TenantNo, ping_ids: Sequence[UUID], of_each: int = 5
+) -> dict[UUID, list[PingCallRow]]:
+    """The latest calls of each of these pings, newest first."""
+    calls: dict[UUID, list[PingCallRow]] = {}
+    for ping_id, *call in await connection.fetch(_SQL["list_latest_calls"].text, tenant_no, ping_ids, of_each):
+        calls.setdefault(ping_id, []).append(PingCallRow(*call))
+    return calls
+
+
 async def rotate_ping(connection: Connection, tenant_no: TenantNo, name: str, hash_: bytes) -> PingRow | None:
     row = await connection.fetchrow(_SQL["rotate_ping"].text, tenant_no, name, hash_)
     return None if row is None else _ping(row)

@@ -28,6 +28,7 @@ from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
 from ondot.ui import audit, dead_letters, events, executions, jobs, run
 from ondot.ui.audit import read_audit
+from ondot.ui.channels import read_channels, read_pings
 from ondot.ui.dead_letters import count_open, read_letters
 from ondot.ui.events import read_event, read_events
 from ondot.ui.execution import Moved, read_execution
@@ -193,6 +194,18 @@ PAGES = (
         "hooks",
         "hooks",
         lambda database, tenant_no, request: read_hooks(database, tenant_no, request.query_params),
+    ),
+    Page(
+        "/channels",
+        "channels",
+        "channels",
+        lambda database, tenant_no, request: read_channels(database, tenant_no, request.query_params),
+    ),
+    Page(
+        "/pings",
+        "pings",
+        "pings",
+        lambda database, tenant_no, request: read_pings(database, tenant_no, request.query_params),
     ),
     Page(
         audit.OWN,

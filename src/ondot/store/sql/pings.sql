@@ -63,6 +63,15 @@ VALUES ($1::uuid, $2, $3, $4::text, $5::integer, $6::double precision, $7::text,
 SELECT id, kind, exit_code, took_s, body, address FROM ondot.ping_call
 WHERE ping_id = $2::uuid AND tenant_no = $1::integer ORDER BY id DESC LIMIT $3::integer;
 
+-- name: list_latest_calls :many
+-- index: ping_call_ping
+-- The latest calls of each of these pings, newest first.
+-- $1 tenant_no, $2 ping_ids, $3 how many of each
+SELECT c.ping_id, c.id, c.kind, c.exit_code, c.took_s, c.body, c.address
+FROM unnest($2::uuid[]) AS p(id) CROSS JOIN LATERAL (
+    SELECT * FROM ondot.ping_call WHERE ping_id = p.id AND tenant_no = $1::integer ORDER BY id DESC LIMIT $3::integer
+) c;
+
 -- name: rotate_ping :one
 -- locks: the ping        index: ping_tenant_no_name_key
 -- $1 tenant_no, $2 name, $3 hash
