@@ -21,10 +21,11 @@ from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.kms import open_kms
 from ondot.model.channel import Message, MessageCause, MessageKind
-from ondot.model.ids import DEFAULT_TENANT
+from ondot.model.ids import DEFAULT_TENANT, NodeId
 from ondot.model.signature import find_fault
 from ondot.model.target import HttpTarget
 from ondot.store.database import open_database
+from ondot.store.nodes import beat_node
 from tests.channels import Channels, open_channels
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
@@ -169,8 +170,15 @@ async def test_credentials_are_sealed_referred_to_or_kept_and_never_shown(
 async def test_a_test_message_shows_what_came_back(channels: Channels, receiver: Receiver) -> None:
     receiver.answer(lambda: web.Response(status=404, text="no_service"))
     await channels.create(slack={"url": receiver.url})
+    waiting = (await channels.api.http.post("/v1/channels/ops/test")).json()
+    assert waiting["state"] == "QUEUED"  # no scheduler runs
+    await channels.deliver()
+    await channels.world.advance(1)
+    async with channels.world.database.connection() as connection:
+        id_ = NodeId(channels.world.database.clock.new_id())
+        await beat_node(connection, id_, host="here", pid=1, release="0", lease_s=60.0)
     asking = asyncio.create_task(channels.api.http.post("/v1/channels/ops/test"))
-    while not await channels.world.value("SELECT count(*) FROM ondot.delivery"):
+    while await channels.world.value("SELECT count(*) FROM ondot.delivery") < 2:
         await asyncio.sleep(0)
     await channels.deliver()
     answer = (await asking).json()

@@ -29,7 +29,12 @@ READERS: dict[str, Callable[[object, datetime], object]] = {
     "/v1/jobs/batch": job_specs,
     "/v1/schedules/preview": preview_request,
 }
-CREATES = {("POST", "/v1/tenants"), ("PUT", "/v1/secrets/stripe")}
+CREATES = {
+    ("POST", "/v1/tenants"),
+    ("PUT", "/v1/secrets/stripe"),
+    ("POST", "/v1/channels"),
+    ("POST", "/v1/pings"),
+}
 
 
 @pytest.fixture

@@ -74,3 +74,9 @@ async def leave_node(connection: Connection, node_id: NodeId) -> None:
 
 async def forget_nodes(connection: Connection) -> None:
     await connection.execute(_SQL["forget_nodes"].text)
+
+
+async def has_live_nodes(connection: Connection) -> bool:
+    """Whether any scheduler runs."""
+    is_so: bool = await connection.fetchval(_SQL["has_live_nodes"].text)
+    return is_so

@@ -25,6 +25,9 @@ class Examples:
         job = {"name": "hello", "target": {"http": {"url": f"{address}/livez", "method": "GET"}}}
         self._bodies: dict[str, Any] = {
             "JobBody": job,
+            "ChannelBody": {"name": "ops", "email": {"to": ["ops@example.com"]}},
+            "ChannelPatchBody": {"email": {"to": ["ops@example.com", "night@example.com"]}},
+            "PingBody": {"name": "backup", "period": "1d", "grace": "1h"},
             "ReplayBody": {"ids": [EXAMPLE_ID]},
             "DiscardBody": {"ids": [EXAMPLE_ID], "reason": "the orders were cancelled"},
         }

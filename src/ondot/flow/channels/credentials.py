@@ -22,7 +22,7 @@ from ondot.model.channel import (
     SlackChannel,
     WebhookChannel,
 )
-from ondot.model.errors import InvalidBody, OndotError
+from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import TenantNo
 from ondot.model.secret import Hidden
@@ -32,10 +32,12 @@ from ondot.store.secrets import SecretRow, find_secrets
 _PLACE: Final = "channel"
 
 
-class NoCredential(OndotError):
+class NoCredential(Exception):
     """A secret of a channel is missing, or may not go where the channel sends."""
 
-    code = "secret_missing"
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True)

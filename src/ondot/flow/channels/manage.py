@@ -38,6 +38,7 @@ from ondot.store.channels import (
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import NewJob, insert_jobs
+from ondot.store.nodes import has_live_nodes
 
 MOST: Final = 200
 """Channels of a tenant."""
@@ -146,7 +147,7 @@ async def get_channel(database: Database, tenant_no: TenantNo, name: str) -> Cha
 
 
 async def send_test(database: Database, tenant_no: TenantNo, name: str, *, wait_s: float, by: By) -> DeliveryRow:
-    """Send a test message, and wait a while for what comes back."""
+    """Send a test message, and wait a while for what comes back; not at all if no scheduler runs."""
     message = Message(
         kind="test",
         title="Test message from ondot",
@@ -165,9 +166,10 @@ async def send_test(database: Database, tenant_no: TenantNo, name: str, *, wait_
     while True:
         async with database.connection() as connection:
             delivery = await get_delivery(connection, tenant_no, id_)
+            is_over = delivery is None or delivery.ended_at is not None or not await has_live_nodes(connection)
         if delivery is None:
             raise unknown_channel(name)
-        if delivery.ended_at is not None or loop.time() >= until_s:
+        if is_over or loop.time() >= until_s:
             return delivery
         await asyncio.sleep(TEST_LOOKS_S)
 

@@ -84,3 +84,7 @@ DELETE FROM ondot.node WHERE id = $1::uuid;
 DELETE FROM ondot.node n
 WHERE n.expires_at < ondot.clock() - interval '1 hour'
   AND NOT EXISTS (SELECT FROM ondot.partition p WHERE p.owner = n.id);
+
+-- name: has_live_nodes :one
+-- index: none, there are few nodes
+SELECT EXISTS (SELECT FROM ondot.node WHERE ondot.is_node_alive(expires_at, beat_at)) AS is_so;
