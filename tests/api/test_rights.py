@@ -94,6 +94,8 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/jobs/{id}/misses": READ,
     "GET /v1/pools": READ,
     "GET /v1/pools/{name}": READ,
+    "GET /v1/pools/{name}/scale": READ,
+    "GET /v1/forecast": READ,
     "PATCH /v1/pools/{name}": Right.POOLS_MANAGE,
     "GET /v1/nodes": READ,
     "GET /v1/workers": READ,

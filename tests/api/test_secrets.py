@@ -256,7 +256,7 @@ async def test_without_a_master_key_credentials_are_masked_and_the_answer_warns(
         body = call(headers={"authorization": BEARER}, every="1h", key="k")
         made = await api.create(body)
         assert made["target"]["http"]["headers"] == {"authorization": MASK}
-        assert "ONDOT_SECRET_KEY" in made["warnings"][0]
+        assert "ONDOT_SECRET_KEY" in made["warnings"][0]["detail"]
         assert (await api.create(body))["version"] == 1
         assert (await api.get(f"/v1/jobs/{made['id']}"))["warnings"] == made["warnings"]
         assert "warnings" not in await api.create({"url": "https://a.org"})

@@ -248,7 +248,7 @@ async def test_a_quota_on_payloads_holds_for_payloads_of_steps(owned: Caller) ->
 async def test_doctor_counts_a_workflow_whose_credentials_are_stored_in_plain_once(api: Caller) -> None:
     http = {"target": {"http": {"url": "https://a.org", "headers": {"authorization": "Bearer abcdefgh", "x-a": "b"}}}}
     created = await create(api, {"name": "n", "every": "1h", "steps": {"a": http, "b": http, "c": {"function": "f"}}})
-    assert "stored in plain" in created["warnings"][0]
+    assert "stored in plain" in created["warnings"][0]["detail"]
     await create(api, of({"function": "f"}))
     async with api.world.database.connection() as connection:
         assert await count_plain_credentials(connection, 100) == 1

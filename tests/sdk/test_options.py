@@ -278,7 +278,7 @@ def test_empty_labels_retries_and_schedules_are_as_if_left_out() -> None:
 
 def test_the_options_of_a_function_are_the_fields_of_a_job() -> None:
     of_function = {"name", "schedule", "target", "payload", "depends_on"}
-    of_schedule = {"cron", "every", "rrule", "event", "timezone", "jitter"}
+    of_schedule = {"cron", "every", "rrule", "event", "timezone", "jitter", "spread"}
     assert of_schedule <= ScheduleBody.model_fields.keys()
     own = JobOptions.__annotations__.keys() - of_schedule - {"name", "schedule", "retries", "secrets"}
     assert own == JobBody.model_fields.keys() - of_function

@@ -18,6 +18,7 @@ from ondot.api.wrong_keys import WrongKeys
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.hooks import Hooks
 from ondot.flow.events.receive import EventReceiver
+from ondot.flow.forecast.crowds import Crowds
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.pings import Pings
@@ -64,6 +65,7 @@ class Services:
     backpressure: Backpressure | None = field(init=False)
     """None: no ceiling is set, and every job is accepted."""
     quotas: QuotaGuard = field(init=False)
+    crowds: Crowds = field(init=False)
 
     def __post_init__(self) -> None:
         self.vault = Vault(self.database, self.kms)
@@ -75,6 +77,7 @@ class Services:
         self.events = EventReceiver(self.database, self.dispatcher, self.advancer.request)
         self.intake = Intake(self.database.settings)
         self.quotas = QuotaGuard(self.database)
+        self.crowds = Crowds(self.database)
         ceiling = self.database.settings.queue_ceiling
         self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)
 

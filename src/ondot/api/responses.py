@@ -128,9 +128,9 @@ class FireOut(BaseModel):
 
 
 class JobFireOut(FireOut):
-    """A fire of a job; with jitter it starts later than it is due."""
+    """A fire of a job; with jitter or spread it starts later than it is due."""
 
-    ready_at: datetime | None = Field(default=None, description="When it may start; only if the job has jitter.")
+    ready_at: datetime | None = Field(default=None, description="When it may start, if that is later.")
 
 
 class SkippedOut(BaseModel):

@@ -43,6 +43,7 @@ from ondot.cli import (
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
+from ondot.cli.forecast import forecast
 from ondot.cli.output import show_line
 from ondot.cli.report import report
 from ondot.cli.roles import api, scheduler, worker
@@ -102,6 +103,7 @@ app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
 app.command("report", rich_help_panel=USE)(report)
 app.command("fleet", rich_help_panel=USE)(fleet)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)
+app.command("forecast", rich_help_panel=USE)(forecast)
 app.add_typer(secret.app, name="secret", rich_help_panel=USE)
 app.add_typer(hook.app, name="hook", rich_help_panel=USE)
 app.add_typer(channel.app, name="channel", rich_help_panel=USE)

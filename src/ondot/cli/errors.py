@@ -45,6 +45,7 @@ ORDER: Final = (
         "dead-letter",
         "fleet",
         "pool",
+        "forecast",
         "secret",
         "hook",
         "channel",

@@ -198,6 +198,9 @@ FLAGS: Final[Mapping[str, Flag]] = {
         "/schedule/dst/fold", "When to fire in the repeated hour (clocks go back). By default, first.", kind=Fold
     ),
     "jitter": Flag("/schedule/jitter", "Start each fire up to this much later.", "DURATION", read=duration),
+    "spread": Flag(
+        "/schedule/spread", "Start up to this much later, where the least work is due.", "DURATION", read=duration
+    ),
     "calendar": Flag(
         "/schedule/calendar/exclude_holidays",
         "Skip the holidays of a country or region, for example DE or DE-BY.",

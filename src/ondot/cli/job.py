@@ -17,7 +17,7 @@ from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
 from ondot.cli.flags import FLAGS, FOR_UPDATE, takes_flags
 from ondot.cli.options import Cursor, Fires, JobId, Limit, Output, Payload, Reason, Search, Wait, Yes
-from ondot.cli.output import Format, show, show_answer, show_document, show_line
+from ondot.cli.output import Format, show, show_answer, show_document, show_line, show_progress
 from ondot.cli.pages import gather, show_page
 from ondot.cli.waiting import first_execution, until_ended
 from ondot.model.errors import InvalidBody
@@ -71,6 +71,8 @@ def create(
             show(job_card(job, datetime.now(UTC)))
     elif execution is None:
         show_document(job, output)
+    for warning in job.get("warnings", ()):
+        show_progress(f"Warning: {warning['detail']}")
     if execution is not None:
         end_with(execution, output)
 

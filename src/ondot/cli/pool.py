@@ -8,7 +8,7 @@ import typer
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask
 from ondot.cli.options import Output
-from ondot.cli.output import Format, show, show_document
+from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import show_page
 from ondot.model.errors import InvalidBody
 
@@ -61,6 +61,15 @@ def set_(
     except InvalidBody as refusal:
         raise in_flags(refusal, {"/concurrency": "--concurrency", "/rate": "--rate"}) from None
     _show(pool, output)
+
+
+@app.command("scale")
+def scale(name: PoolName, output: Output = Format.TABLE) -> None:
+    """Show how many workers a pool should have: for what runs, waits, and is due in the next minutes."""
+    wanted = ask(lambda client: client.scale_of_pool(name))
+    if output is not Format.TABLE:
+        return show_document(wanted, output)
+    return show_line(f"{wanted['workers']} workers (now {wanted['workers_now']}): {wanted['why']}.")
 
 
 def _number(written: str) -> int | None:

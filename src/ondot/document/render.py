@@ -75,6 +75,8 @@ class ScheduleOut(RuleOut, total=False):
     include: list[RuleOut]
     exclude: list[RuleOut]
     jitter: Seconds
+    spread: Seconds
+    offset: Seconds | None
     start_at: str | None
     end_at: str | None
     max_fires: int | None
@@ -125,6 +127,13 @@ class ExpectOut(TypedDict):
     success_every: Seconds | None
 
 
+class WarningOut(TypedDict):
+    """A fact that does not stop anything."""
+
+    code: str
+    detail: str
+
+
 class JobOut(TypedDict):
     id: UUID
     name: str
@@ -165,7 +174,7 @@ class JobOut(TypedDict):
     created_at: datetime
     updated_at: datetime
     warnings: NotRequired[
-        Annotated[list[str], Field(description="What an operator should know of it; left out if there is nothing.")]
+        Annotated[list[WarningOut], Field(description="What one should know of it; left out if there is nothing.")]
     ]
 
 
@@ -233,7 +242,8 @@ def render_job(job: StoredJob, updated_at: datetime, *, as_text: bool = False) -
     rendered["updated_at"] = updated_at
     if job.spec.secrets is not None and (names := find_unsealed(job.spec)):
         why = "stored in plain, because this installation had no master key"
-        rendered["warnings"] = [f"{', '.join(names)}: {why}. Set ONDOT_SECRET_KEY, and send the job again."]
+        detail = f"{', '.join(names)}: {why}. Set ONDOT_SECRET_KEY, and send the job again."
+        rendered["warnings"] = [{"code": "secret-in-plain", "detail": detail}]
     return cast("JobOut", rendered)
 
 
@@ -306,7 +316,9 @@ def render_schedule(schedule: Schedule) -> ScheduleOut:
         "include": [_render_rule(rule) for rule in schedule.include],
         "exclude": [_render_rule(rule) for rule in schedule.exclude],
     }
-    return cast("ScheduleOut", {**rules, **to_document(schedule, without=("when", "include", "exclude"))})
+    return cast(
+        "ScheduleOut", {**rules, **to_document(schedule, without=("when", "include", "exclude", "is_offset_given"))}
+    )
 
 
 def _render_rule(rule: When) -> RuleOut:

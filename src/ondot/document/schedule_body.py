@@ -145,6 +145,15 @@ class ScheduleBody(RuleBody):
     jitter: Duration = Field(
         default=0.0, description="Start up to this much later, by the same delay for each fire.", examples=["30s"]
     )
+    spread: Duration = Field(
+        default=0.0,
+        description="Start up to this much later, by the delay at which the least other work is due. It is chosen when"
+        " the job is created, and kept.",
+        examples=["10m"],
+    )
+    offset: Duration | None = Field(
+        default=None, description="The delay that was chosen within `spread`. Leave it out.", examples=["127s"]
+    )
     start_at: Instant | None = Field(
         default=None, description="No fire before this instant.", examples=["2030-01-01T00:00:00Z"]
     )

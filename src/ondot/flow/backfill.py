@@ -33,7 +33,7 @@ from ondot.model.gates import encode_stages
 from ondot.model.ids import ExecutionId, JobId, TenantNo, partition_of
 from ondot.model.job import JobSpec, JobState
 from ondot.model.planning import EXECUTION_AHEAD, fires_from
-from ondot.model.schedule import GivenUp, Schedule, jitter_offset, next_fire
+from ondot.model.schedule import GivenUp, Schedule, next_fire, start_delay
 from ondot.model.schedule.counting import count_fires
 from ondot.model.schedule.looks import A_REQUEST, allowed
 from ondot.store.audit import By, record_change
@@ -238,7 +238,7 @@ async def _compute_steps(
             stuck.append(entry.id)
             continue
         numbers = await database.pools.register(connection, [run.pool])
-        delay_s = jitter_offset(entry.job_id, _schedule(run).jitter_s).total_seconds()
+        delay_s = start_delay(_schedule(run), entry.job_id).total_seconds()
         steps.append(_advance(entry, timed, instants, room))
         not_before = max(instants) - EXECUTION_AHEAD if instants else None
         ids = database.clock.new_ids(len(instants), not_before=not_before)

@@ -24,7 +24,7 @@ from ondot.model.ids import EPOCH, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.planning import EXECUTION_AHEAD, SkippedRange, Step, Timer, advance
-from ondot.model.schedule import Schedule, jitter_offset
+from ondot.model.schedule import Schedule, start_delay
 from ondot.model.schedule.looks import A_TURN, TooCostly, allowed
 from ondot.model.schedule.rule import is_quick
 from ondot.store.adaptive_batch import AdaptiveBatch
@@ -172,7 +172,7 @@ def _count_ids(step: Step) -> int:
 def _make_fires(planning: Planning, step: Step, ids: Iterator[UUID]) -> list[PlannedFire]:
     timer, spec, pool_no = planning.timer, planning.spec, planning.pool_no
     assert spec.schedule is not None
-    later = jitter_offset(timer.job_id, spec.schedule.jitter_s) if spec.schedule.jitter_s else None
+    later = start_delay(spec.schedule, timer.job_id) if spec.schedule.jitter_s or spec.schedule.spread_s else None
     stages = encode_stages(spec.limits, timer.tenant_no, timer.job_id)
     deadline = None if spec.start_deadline_s is None else timedelta(seconds=spec.start_deadline_s)
     fires: list[PlannedFire] = []

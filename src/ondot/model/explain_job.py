@@ -13,7 +13,7 @@ from ondot.model.explain_event import EventFacts, explain_event
 from ondot.model.explain_facts import Explanation, JobFacts, Reason, format_instant, pluralize, why_held
 from ondot.model.explain_tenant import explain_lost_pool, explain_suspension
 from ondot.model.job import JobState
-from ondot.model.schedule import Once, in_words, jitter_offset
+from ondot.model.schedule import Once, in_words, start_delay
 from ondot.model.schedule.looks import A_TURN
 
 
@@ -63,7 +63,7 @@ def _may_start_at(facts: JobFacts, reasons: tuple[Reason, ...], executions: tupl
     starts = [one.may_start_at for one in executions if one.may_start_at is not None]
     stopping = {"held", "late_plan", "tenant_suspended", "paused", "deleted", "ended"}
     if facts.next_fire_at is not None and not any(one.code in stopping for one in reasons):
-        starts.append(facts.next_fire_at + jitter_offset(facts.id, facts.schedule.jitter_s))
+        starts.append(facts.next_fire_at + start_delay(facts.schedule, facts.id))
     return min(starts, default=None)
 
 
@@ -152,7 +152,7 @@ def _explain_end(facts: JobFacts) -> Reason:
 def _not_due(facts: JobFacts) -> Reason:
     assert facts.next_fire_at is not None
     words = in_words(facts.schedule)
-    ready_at = facts.next_fire_at + jitter_offset(facts.id, facts.schedule.jitter_s)
+    ready_at = facts.next_fire_at + start_delay(facts.schedule, facts.id)
     message = f"Its next fire is at {format_instant(facts.next_fire_at)} ({words})."
     details = {"next_fire_at": facts.next_fire_at, "ready_at": ready_at, "schedule": words}
     return Reason("not_due", message, ready_at, None, details)

@@ -20,7 +20,7 @@ from ondot.model.gates import Limits
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId
 from ondot.model.retry import Retry
-from ondot.model.schedule import Interval, Once, OnEvent, Rrule, Schedule, When, for_job
+from ondot.model.schedule import Interval, Once, OnEvent, Rrule, Schedule, When, for_job, jitter_offset
 from ondot.model.secret import Hidden
 from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.urls import origin_of
@@ -151,8 +151,11 @@ def decode_spec(text: str | bytes) -> JobSpec:
 
 
 def fill_in_schedule(spec: JobSpec, job_id: JobId, now: datetime) -> JobSpec:
-    """The spec as it is stored: a job without a schedule runs once, at `now`, and `H` gets the values of its job."""
+    """The spec as it is stored: a job without a schedule runs once, at `now`; `H` and `spread` get their values."""
     schedule = Schedule(when=Once(at=now)) if spec.schedule is None else for_job(spec.schedule, job_id)
+    if schedule.spread_s and schedule.offset_s is None:  # nobody looked for the least loaded one: any will do
+        offset_s = jitter_offset(job_id, schedule.spread_s).total_seconds() // 1
+        schedule = structs.replace(schedule, offset_s=offset_s)
     return spec if schedule is spec.schedule else structs.replace(spec, schedule=schedule)
 
 
@@ -267,8 +270,11 @@ def keep_anchors(wanted: JobSpec, stored: JobSpec) -> JobSpec:
     new, old = wanted.schedule, stored.schedule
     if new is None or old is None or new.start_at != old.start_at:
         return wanted
+    keeps_offset = new.spread_s == old.spread_s and (not new.is_offset_given or new.offset_s == old.offset_s)
     schedule = structs.replace(
         new,
+        offset_s=old.offset_s if keeps_offset else new.offset_s,
+        is_offset_given=old.is_offset_given if keeps_offset else new.is_offset_given,
         when=_rule_anchored_as(new.when, old.when),
         include=tuple(_rule_anchored_as(*pair) for pair in zip_longest(new.include, old.include) if pair[0]),
         exclude=tuple(_rule_anchored_as(*pair) for pair in zip_longest(new.exclude, old.exclude) if pair[0]),

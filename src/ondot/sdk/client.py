@@ -357,6 +357,14 @@ class Client(Requests):
     async def get_pool(self, name: str) -> Json:
         return await self._call("GET", f"/v1/pools/{_segment(name)}")
 
+    async def scale_of_pool(self, name: str) -> Json:
+        """How many workers a pool should have now, and why."""
+        return await self._call("GET", f"/v1/pools/{_segment(name)}/scale")
+
+    async def forecast(self, **filters: Any) -> Json:
+        """What becomes due, by pool and bucket. Filters: `from`, `to`, `bucket`, `pool`."""
+        return await self._call("GET", "/v1/forecast", query=filters)
+
     async def patch_pool(self, name: str, changes: Mapping[str, Any]) -> Json:
         """Set its `concurrency` and `rate`: a limit that is left out stays, None removes it."""
         return await self._call("PATCH", f"/v1/pools/{_segment(name)}", body=changes)

@@ -38,6 +38,7 @@ class JobOptions(TypedDict, total=False):
     rrule: str | None
     event: Mapping[str, Any] | None
     jitter: Duration | None
+    spread: Duration | None
     schedule: Mapping[str, Any] | None
     retries: int | None
     retry: Mapping[str, Any] | None
@@ -74,7 +75,7 @@ class WorkflowOptions(JobOptions, total=False):
 OF_THE_HANDLER: Final = ("name", "secrets")
 """Options that are no fields of its jobs."""
 SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule", "event")
-IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter")
+IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter", "spread")
 """Options that are fields of the body's schedule."""
 
 RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures", "expect")

@@ -16,7 +16,7 @@ from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState, TargetSpec
-from ondot.model.schedule import GivenUp, for_job, in_words, jitter_offset, preview
+from ondot.model.schedule import GivenUp, for_job, in_words, preview, start_delay
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
@@ -142,7 +142,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         created_at=row.created_at,
         version_at=version_at or row.created_at,
         next_fire_at=row.next_fire_at,
-        starts_late=_jitter(row),
+        starts_late=_delay(row),
         fires=fires,
         excluded=excluded,
         executions=tuple(_execution(execution) for execution in executions),
@@ -161,11 +161,10 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
     )
 
 
-def _jitter(row: JobRow) -> str | None:
-    """How long after each fire the job starts because of its jitter, which is the same every time."""
-    if row.spec.schedule is None or row.spec.schedule.jitter_s <= 0:
-        return None
-    return took(jitter_offset(row.id, row.spec.schedule.jitter_s).total_seconds())
+def _delay(row: JobRow) -> str | None:
+    """How long after each fire the job starts because of its jitter or spread, which is the same every time."""
+    delay = None if row.spec.schedule is None else start_delay(row.spec.schedule, row.id)
+    return took(delay.total_seconds()) if delay else None
 
 
 def _next_fires(row: JobRow, now: datetime) -> tuple[tuple[FireLine, ...], tuple[SkippedLine, ...]]:

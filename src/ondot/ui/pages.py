@@ -35,6 +35,7 @@ from ondot.ui.execution import Moved, read_execution
 from ondot.ui.executions import read_executions
 from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet
+from ondot.ui.forecast import read_forecast
 from ondot.ui.hooks import read_hooks
 from ondot.ui.job import read_job
 from ondot.ui.jobs import read_jobs
@@ -249,6 +250,12 @@ PAGES = (
         "keys",
         lambda database, tenant_no, request: read_keys(database, tenant_no, request.query_params),
         right=Right.KEYS_MANAGE,
+    ),
+    Page(
+        "/forecast",
+        "forecast",
+        "forecast",
+        lambda database, tenant_no, request: read_forecast(database, tenant_no, request.query_params),
     ),
     Page(
         "/tenants",

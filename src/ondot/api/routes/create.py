@@ -4,7 +4,7 @@
 that they declare only document them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -24,6 +24,7 @@ from ondot.api.views import created_batch_text, created_job_text
 from ondot.document.body import JobBody
 from ondot.document.parse import job_specs, new_job_spec
 from ondot.document.render import JobOut
+from ondot.flow.forecast.crowds import JobWarning
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.secrets_in_jobs import have_secrets
@@ -122,6 +123,9 @@ async def submit_specs(
     if any(spec.depends_on for spec in specs) and not await _is_repeated(services, caller, idempotency):
         is_batch = render is created_batch_text
         specs = await resolve_parents(services.database, tenant_no, specs, is_batch=is_batch, sees=caller.sees)
+    warnings: Mapping[int, list[JobWarning]] = {}
+    if any(spec.recurs for spec in specs):
+        specs, warnings = await services.crowds.place(specs)
     submit = partial(
         services.group_commit.submit,
         tenant_no,
@@ -135,7 +139,7 @@ async def submit_specs(
     tenant = services.quotas.with_quotas(tenant_no)
     tracer = active_tracer()
     if services.backpressure is None and tenant is None and tracer is None:
-        return await submit()
+        return add_warnings(await submit(), warnings)
     async with AsyncExitStack() as rooms:
         counts: list[OnCreated] = []
         if tracer is not None:
@@ -152,7 +156,20 @@ async def submit_specs(
             for count in counts:
                 count(jobs)
 
-        return await submit(on_created=on_created)
+        return add_warnings(await submit(on_created=on_created), warnings)
+
+
+def add_warnings(text: str, warnings: Mapping[int, list[JobWarning]]) -> str:
+    """The response with what the creator should know of each job."""
+    if not warnings:
+        return text
+    # Values stay as they are written: a payload may have numbers that would not survive.
+    answer = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    items = msgspec.json.decode(answer["items"], type=list[dict[str, msgspec.Raw]]) if "items" in answer else [answer]
+    for place, said in warnings.items():
+        known = msgspec.json.decode(items[place].get("warnings", b"[]"))
+        items[place]["warnings"] = msgspec.Raw(msgspec.json.encode([*known, *said]))
+    return msgspec.json.encode({"items": items} if "items" in answer else answer).decode()
 
 
 async def _is_repeated(services: Services, caller: Caller, idempotency: Idempotency | None) -> bool:

@@ -22,7 +22,7 @@ from ondot.model.access import Right
 from ondot.model.errors import Fault, InvalidSchedule
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState
-from ondot.model.schedule import GivenUp, Schedule, for_job, in_words, jitter_offset, preview
+from ondot.model.schedule import GivenUp, Schedule, for_job, in_words, preview, start_delay
 from ondot.model.schedule.counting import count_fires
 from ondot.model.schedule.looks import A_REQUEST, allowed
 from ondot.store.timers import get_timer
@@ -76,8 +76,7 @@ async def next_fires(
         if left == 0:
             return responses.NextOut(in_words=words, fires=[], skipped=[])
         coming = await asyncio.to_thread(preview, structs.replace(schedule, max_fires=left), after, n)
-    jitter = jitter_offset(row.id, schedule.jitter_s) if schedule.jitter_s > 0 else None
-    return responses.next_out(replace(coming, in_words=words), jitter)
+    return responses.next_out(replace(coming, in_words=words), start_delay(schedule, row.id) or None)
 
 
 async def _fires_left(

@@ -48,7 +48,7 @@ from ondot.model.job import JobSpec, JobState, fill_in_schedule, is_same_spec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.own_events import JOB_PAUSED
 from ondot.model.planning import Timer, next_or_look_again
-from ondot.model.schedule import Once, Schedule, jitter_offset
+from ondot.model.schedule import Once, Schedule, start_delay
 from ondot.store.audit import Action, By, record_change
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -366,10 +366,10 @@ def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:
 
 
 def _deadline_s(spec: JobSpec, job_id: JobId) -> float | None:
-    """From a fire on, with its jitter."""
+    """From a fire on, with its jitter or offset."""
     if spec.start_deadline_s is None or spec.schedule is None:
         return None
-    return spec.start_deadline_s + jitter_offset(job_id, spec.schedule.jitter_s).total_seconds()
+    return spec.start_deadline_s + start_delay(spec.schedule, job_id).total_seconds()
 
 
 def _fires_left(old: Schedule, timer: Timer, new: Schedule) -> int | None:

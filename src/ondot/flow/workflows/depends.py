@@ -24,7 +24,7 @@ from ondot.flow.work import Work
 from ondot.model.errors import Fault, InvalidBody, InvalidGraph
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
-from ondot.model.schedule import Once, jitter_offset
+from ondot.model.schedule import Once, start_delay
 from ondot.model.workflow.dependencies import ParentState, judge_parent
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -171,7 +171,7 @@ def fire_of(job_id: JobId, spec: JobSpec) -> tuple[datetime, datetime]:
     assert spec.schedule is not None
     assert isinstance(spec.schedule.when, Once)
     fire_at = spec.schedule.when.at
-    return fire_at, fire_at + jitter_offset(job_id, spec.schedule.jitter_s)
+    return fire_at, fire_at + start_delay(spec.schedule, job_id)
 
 
 async def settle_parents(database: Database, dispatcher: Dispatcher, parents: Sequence[JobId]) -> int:

@@ -26,7 +26,7 @@ from ondot.model.schedule.jitter import jitter_offset
 from ondot.model.schedule.once import Once
 from ondot.model.schedule.preview import Fire, Preview, Remark, Skipped, preview
 from ondot.model.schedule.rrule import Rrule
-from ondot.model.schedule.rule import GivenUp, Schedule, for_job, next_fire, unrestricted
+from ondot.model.schedule.rule import GivenUp, Schedule, for_job, next_fire, start_delay, unrestricted
 from ondot.model.schedule.when import When
 from ondot.model.schedule.words import in_words
 
@@ -54,6 +54,7 @@ __all__ = [
     "jitter_offset",
     "next_fire",
     "preview",
+    "start_delay",
     "tzdata_version",
     "unrestricted",
 ]

@@ -193,7 +193,21 @@ def _of_bounds(schedule: Schedule) -> list[Fault]:
         faults.append(Fault("/max_fires", "Set at least 1, or leave max_fires out for no limit."))
     if not 0 <= schedule.jitter_s <= LONGEST_JITTER_S:
         faults.append(Fault("/jitter", 'Set a jitter between 0 and one day, for example "30s".'))
+    faults.extend(_of_spread(schedule))
     return faults
+
+
+def _of_spread(schedule: Schedule) -> list[Fault]:
+    spread_s, offset_s = schedule.spread_s, schedule.offset_s
+    if not 0 <= spread_s <= LONGEST_JITTER_S:
+        return [Fault("/spread", 'Set a spread between 0 and one day, for example "10m".')]
+    if offset_s is not None and not (0 <= offset_s <= spread_s and spread_s):
+        return [Fault("/offset", "It is chosen within `spread`: leave it out, or set one from 0 to `spread`.")]
+    if spread_s and schedule.jitter_s:
+        return [Fault("/spread", "Use `spread` or `jitter`, not both: each delays the start.")]
+    if spread_s and isinstance(schedule.when, Once):
+        return [Fault("/spread", "It is for recurring schedules: use `cron`, `every` or `rrule`, or leave it out.")]
+    return []
 
 
 def _of_first_fire(schedule: Schedule) -> list[Fault]:

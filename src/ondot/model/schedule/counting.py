@@ -90,6 +90,9 @@ def _is_plain(schedule: Schedule) -> bool:
     return schedule == Schedule(
         when=schedule.when,
         jitter_s=schedule.jitter_s,
+        spread_s=schedule.spread_s,
+        offset_s=schedule.offset_s,
+        is_offset_given=schedule.is_offset_given,
         start_at=schedule.start_at,
         end_at=schedule.end_at,
         max_fires=schedule.max_fires,

@@ -19,7 +19,7 @@ fields, such as those that H spreads, cost little more to parse than to look up.
 
 import re
 from bisect import bisect_left, bisect_right
-from datetime import datetime, time, timedelta
+from datetime import date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn
 
@@ -119,6 +119,10 @@ class Expression:
             and self._month_from[wall.month] == wall.month
             and wall.day in self._days_in(wall.year, wall.month)
         )
+
+    def fires_on(self, day: date) -> bool:
+        """Whether a date has slots."""
+        return self._month_from[day.month] == day.month and day.day in self._days_in(day.year, day.month)
 
     def covered_until(self, slot: datetime, times: Times) -> datetime | None:
         """The end of the day, hour or minute around a slot, if every one of `times` in it is a slot too."""

@@ -101,7 +101,7 @@ def _fire(schedule: Schedule, fire_at: datetime) -> Fire:
     givers = [rule for rule in rules_of(schedule) if given_by(schedule, rule, just_before) == fire_at]
     remarks = [_remark(rule, schedule.calendar, fire_at.replace(tzinfo=None)) for rule in givers]
     remark = remarks[0] if remarks and None not in remarks else None
-    if remark is None and schedule.jitter_s > 0:
+    if (remark is None and schedule.jitter_s > 0) or schedule.spread_s > 0:
         remark = "jittered"
     return Fire(fire_at=fire_at, local=_local(schedule, fire_at), remark=remark)
 

@@ -9,7 +9,7 @@ nodes of two releases can share a database.
 `max_fires` and misfires need memory of the past, which the flow has.
 """
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
 
@@ -21,6 +21,7 @@ from ondot.model.schedule.calendar import Calendar, exclusion_at
 from ondot.model.schedule.cron import Cron
 from ondot.model.schedule.dst import NEVER_AFTER, SEARCH_YEARS
 from ondot.model.schedule.exclude import MICROSECOND, excluded_until
+from ondot.model.schedule.jitter import jitter_offset
 from ondot.model.schedule.looks import A_SEARCH, HOLIDAYS, Looks, Spent, allowed, open_looks
 from ondot.model.schedule.rrule import Rrule
 from ondot.model.schedule.spread import is_spread, spread_of
@@ -44,6 +45,9 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True, cache_hash
     include: tuple[When, ...] = ()
     exclude: tuple[When, ...] = ()
     jitter_s: float = 0.0
+    spread_s: float = 0.0
+    offset_s: float | None = None  # within `spread_s`; chosen once, and then kept
+    is_offset_given: bool = False  # whether the user chose it
     start_at: datetime | None = None
     end_at: datetime | None = None
     max_fires: int | None = None
@@ -99,6 +103,13 @@ def given_by(schedule: Schedule, rule: When, after: datetime) -> datetime | None
         many = _A_MOVE + len(calendar.exclude_dates)
         return looks.look((rule, calendar), after, lambda: next_moved(rule, calendar, after), many)
     return next_after(rule, after) if looks is None else looks.look(rule, after, lambda: next_after(rule, after))
+
+
+def start_delay(schedule: Schedule, job_id: UUID) -> timedelta:
+    """How long after each fire the job starts: by its jitter, or by the offset that was chosen for it (S5, S13)."""
+    if schedule.spread_s:
+        return timedelta(seconds=schedule.offset_s or 0.0)
+    return jitter_offset(job_id, schedule.jitter_s)
 
 
 def for_job(schedule: Schedule, job_id: UUID) -> Schedule:

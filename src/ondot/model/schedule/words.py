@@ -39,6 +39,10 @@ def in_words(schedule: "Schedule") -> str:
     parts.extend(_rules("except", schedule.exclude))
     if schedule.jitter_s > 0:
         parts.append(f"up to {duration(schedule.jitter_s)} late")
+    if schedule.offset_s:
+        parts.append(f"{duration(schedule.offset_s)} late")
+    elif schedule.spread_s and schedule.offset_s is None:
+        parts.append(f"spread over {duration(schedule.spread_s)}")
     if schedule.calendar is not None:
         parts.extend(_calendar(schedule.calendar))
     if schedule.start_at is not None:

@@ -1,0 +1,97 @@
+"""Where there is room: warnings about crowded instants, and the offset of a job that may be spread (S13).
+
+Pure. A `Crowd` is one pool's fires and predicted waits by minute for the next day. A schedule is judged by its fires in
+that day, at most `FIRES_LOOKED_AT` of them.
+"""
+
+from collections.abc import MutableSequence, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Final
+
+from msgspec import structs
+
+from ondot.model.forecast import Grid
+from ondot.model.schedule import Cron, Schedule
+from ondot.model.schedule.listing import list_fires
+from ondot.model.schedule.looks import allowed
+
+CROWDED_S: Final = 5.0
+"""The predicted wait from which an instant is crowded."""
+FIRES_LOOKED_AT: Final = 50
+LOOKS: Final = 2_000
+PROPOSED: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """`at`: the most crowded fire. `minutes`: of its hour, those with the most room."""
+
+    at: datetime
+    wait_s: float
+    minutes: tuple[int, ...]
+
+
+@dataclass(slots=True)
+class Crowd:
+    grid: Grid
+    fires: MutableSequence[float]
+    waits: Sequence[float]
+
+    def warn(self, schedule: Schedule, delay_s: float) -> Warned | None:
+        """None: none of its next fires is in a crowd."""
+        steps = self._steps(schedule, int(delay_s))
+        if not steps:
+            return None
+        worst = max(steps, key=lambda step: self.waits[step])
+        if self.waits[worst] < CROWDED_S:
+            return None
+        at = self.grid.begin_at + timedelta(seconds=worst * self.grid.step_s)
+        return Warned(at, self.waits[worst], self._better_minutes(schedule))
+
+    def choose_offset(self, schedule: Schedule, seed: bytes) -> int:
+        """The delay within its spread at which the fewest others are due. It counts from now on, so that the next of a
+        thousand jobs gets another one."""
+        spread_s, step_s = int(schedule.spread_s), self.grid.step_s
+        steps = self._steps(structs.replace(schedule, spread_s=0, offset_s=None), 0)
+        later = min(
+            range(spread_s // step_s + 1),
+            key=lambda shift: (self._load(steps, shift), _hash(seed, shift)),
+        )
+        for step in steps:
+            if step + later < self.grid.steps:
+                self.fires[step + later] += 1
+        # Within the minute any second will do: not all of them the first.
+        room_s = min(step_s, spread_s - later * step_s + 1)
+        return later * step_s + _hash(seed, -1) % room_s
+
+    def _load(self, steps: list[int], shift: int) -> float:
+        last = self.grid.steps
+        return sum(self.fires[step + shift] for step in steps if step + shift < last)
+
+    def _better_minutes(self, schedule: Schedule) -> tuple[int, ...]:
+        rule = schedule.when
+        if not isinstance(rule, Cron) or len(fields := rule.expression.split()) != 5 or not fields[0].isdigit():
+            return ()
+        now = int(fields[0])
+        ranked = []
+        for minute in range(60):
+            moved = structs.replace(rule, expression=" ".join((str(minute), *fields[1:])))
+            steps = self._steps(structs.replace(schedule, when=moved), 0)
+            wait_s = max((self.waits[step] for step in steps), default=0.0)
+            ranked.append((wait_s, self._load(steps, 0), abs(minute - now), minute))
+        ranked.sort()
+        return tuple(sorted(minute for wait_s, *_, minute in ranked[:PROPOSED] if wait_s < CROWDED_S))
+
+    def _steps(self, schedule: Schedule, delay_s: int) -> list[int]:
+        begin_at = self.grid.begin_at
+        with allowed(LOOKS):
+            fires, _ = list_fires(schedule, begin_at, self.grid.end_at, FIRES_LOOKED_AT)
+        first_s = int(begin_at.timestamp())
+        steps = ((fire_s + delay_s - first_s) // self.grid.step_s for fire_s in fires)
+        return [step for step in steps if step < self.grid.steps]
+
+
+def _hash(seed: bytes, number: int) -> int:
+    return int.from_bytes(blake2b(seed + number.to_bytes(4, "big", signed=True), digest_size=4).digest(), "big")

@@ -1,0 +1,112 @@
+"""What a forecast is computed from: recurring jobs, work that is queued ahead, and how long jobs took (S13)."""
+
+from collections.abc import AsyncIterator, Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from ondot.model.ids import JobId, PoolNo, TenantNo, first_id_at
+from ondot.store.connection import Connection
+from ondot.store.day_bounds import DAY_BITS, with_day_bounds
+from ondot.store.newest import NO_ID, read_kept
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("forecast")
+
+JOBS_A_PAGE = 10_000
+QUEUED_AT_MOST = 50_000
+"""Rows that are counted of each queue."""
+ACTUAL_ROWS = 1_000_000
+MADE_BEFORE = timedelta(hours=1)
+"""How long before it is due an execution may have been created, to be counted: fires are planned seconds ahead."""
+HISTORY_ROWS = 100_000
+"""The newest rows from which durations are measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecurringJob:
+    """`schedule`: its JSON. `fires_left`: how many more fires it may have."""
+
+    job_id: JobId
+    pool_no: PoolNo
+    schedule: str
+    next_fire_at: datetime
+    fires_left: int | None
+
+
+async def list_recurring(
+    connection: Connection, tenant_no: TenantNo | None, before: datetime
+) -> AsyncIterator[RecurringJob]:
+    """Every recurring job that fires before an instant, of one tenant or of all. Pages of some thousand."""
+    after = NO_ID
+    while True:
+        rows = await connection.fetch(_SQL["recurring_jobs"].text, tenant_no, after, before, JOBS_A_PAGE)
+        for row in rows:
+            yield RecurringJob(*row.values())
+        if len(rows) < JOBS_A_PAGE:
+            return
+        after = rows[-1]["job_id"]
+
+
+async def count_queued(
+    connection: Connection, tenant_no: TenantNo, begin_at: datetime, end_at: datetime, step_s: int
+) -> dict[PoolNo, dict[int, int]]:
+    """One-time work that becomes due in the range, by pool and step, and recurring fires that are planned already."""
+    found: dict[PoolNo, dict[int, int]] = {}
+    once = await connection.fetch(_SQL["once_timers"].text, tenant_no, begin_at, end_at, QUEUED_AT_MOST)
+    by_day: dict[int, dict[JobId, datetime]] = {}
+    for job_id, fire_at in once:
+        by_day.setdefault(job_id.int // DAY_BITS, {})[job_id] = fire_at
+    for fires in by_day.values():
+        text = with_day_bounds(_SQL["pools_of_once"], fires, from_id="$3", before_id="$4")
+        for job_id, pool_no in await connection.fetch(text, tenant_no, list(fires)):
+            steps = found.setdefault(PoolNo(pool_no), {})
+            step = int((fires[job_id] - begin_at).total_seconds()) // step_s
+            steps[step] = steps.get(step, 0) + 1
+    for row in await connection.fetch(_SQL["queued_ahead"].text, tenant_no, begin_at, end_at, step_s, QUEUED_AT_MOST):
+        steps = found.setdefault(PoolNo(row["pool_no"]), {})
+        steps[row["step"]] = steps.get(row["step"], 0) + row["count"]
+    return found
+
+
+async def list_slots(connection: Connection) -> list[tuple[PoolNo, str, int]]:
+    """Pools with the slots of their live workers, as far as the pool's own limit lets them be used."""
+    rows = await connection.fetch(_SQL["slots_of_pools"].text)
+    return [(PoolNo(row["pool_no"]), row["name"], row["slots"]) for row in rows]
+
+
+async def measure_durations(connection: Connection, tenant_no: TenantNo | None) -> dict[JobId, float]:
+    """The mean of the latest executions of each job that is among the newest rows of history."""
+    kept = await read_kept(connection)
+    from_id, to_id = next(kept.windows())
+    text = with_day_bounds(_SQL["measured_durations"], (from_id, to_id), from_id="$3", before_id="$4")
+    rows = await connection.fetch(text, tenant_no, HISTORY_ROWS)
+    return {JobId(row["job_id"]): row["mean_s"] for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What ran in a bucket. `wait_s`: the longest from when one was due to its start."""
+
+    executions: int
+    work_s: float
+    wait_s: float | None
+
+
+async def count_actual(
+    connection: Connection, tenant_no: TenantNo, begin_at: datetime, end_at: datetime, bucket_s: int
+) -> tuple[dict[PoolNo, dict[int, Ran]], bool]:
+    """What became due in the range and has ended, by pool and bucket; and whether all of it was counted."""
+    ids = first_id_at(begin_at - MADE_BEFORE), first_id_at(end_at)
+    text = with_day_bounds(_SQL["actual_loads"], ids, from_id="$6", before_id="$7")
+    found: dict[PoolNo, dict[int, Ran]] = {}
+    counted = 0
+    for row in await connection.fetch(text, tenant_no, begin_at, end_at, bucket_s, ACTUAL_ROWS):
+        ran = Ran(row["executions"], row["work_s"], row["wait_s"])
+        found.setdefault(PoolNo(row["pool_no"]), {})[row["bucket"]] = ran
+        counted += ran.executions
+    return found, counted < ACTUAL_ROWS
+
+
+async def find_names(connection: Connection, tenant_no: TenantNo, ids: Collection[JobId]) -> dict[JobId, str]:
+    rows = await connection.fetch(_SQL["names_of_jobs"].text, tenant_no, list(ids))
+    return {JobId(row["id"]): row["name"] for row in rows}

@@ -1,0 +1,127 @@
+"""`/v1/forecast`, `/v1/pools/{name}/scale`, warnings at creation and `spread`, as a client sees them."""
+
+from datetime import timedelta
+
+import pytest
+
+from tests.api.conftest import Caller
+from tests.proves import proves
+
+
+@proves("S13")
+async def test_the_forecast_lists_fires_work_and_the_largest_jobs_by_pool(api: Caller) -> None:
+    job = await api.create({"name": "nightly", "function": "f", "cron": "0 3 * * *"})
+    await api.create({"name": "often", "function": "f", "every": "30m", "pool": "mail"})
+    await api.create({"name": "later", "function": "f", "in": "2h"})
+    now = api.world.now
+    answer = await api.get("/v1/forecast", to=(now + timedelta(days=2)).isoformat(), bucket="1h")
+    pools = {pool["pool"]: pool for pool in answer["pools"]}
+    assert sum(bucket["fires"] for bucket in pools["mail"]["buckets"]) == pytest.approx(96, abs=2)
+    default = pools["default"]["buckets"]
+    assert sum(bucket["fires"] for bucket in default) == 3
+    nightly = next(bucket for bucket in default if bucket["at"].endswith("T03:00:00Z"))
+    assert [(top["job_id"], top["name"]) for top in nightly["top"]] == [(job["id"], "nightly")]
+    assert (nightly["slot_s"], nightly["wait_s"], pools["default"]["slots"]) == (1, None, 0)
+    await api.world.worker()
+    answer = await api.get("/v1/forecast", bucket="1h", pool="default")
+    assert [pool["pool"] for pool in answer["pools"]] == ["default"]
+    assert all(bucket["wait_s"] == 0 for bucket in answer["pools"][0]["buckets"])
+
+
+@proves("S13")
+async def test_what_ran_is_shown_beside_what_will(api: Caller) -> None:
+    await api.create({"function": "f", "every": "10m"})
+    await api.world.advance(600)
+    await api.world.plan()
+    await api.run_all()
+    await api.world.advance(60)
+    now = api.world.now
+    answer = await api.get("/v1/forecast", **{"from": (now - timedelta(hours=1)).isoformat(), "bucket": "10m"})
+    [pool] = answer["pools"]
+    assert sum(ran["executions"] for ran in pool["actual"]) >= 1
+    assert pool["buckets"]
+    assert answer["actual_complete"]
+
+
+@proves("S13")
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"bucket": "soon"}, "a duration"),
+        ({"bucket": "1s"}, "whole minutes"),
+        ({"bucket": "90s"}, "whole minutes"),
+        ({"to": "2020-01-01T00:00:00Z"}, "later than"),
+        ({"to": "2199-01-01T00:00:00Z"}, "at most 35 days"),
+        ({"pols": "a"}, "Unknown parameter"),
+    ],
+)
+async def test_a_forecast_that_cannot_be_is_refused_in_words(
+    api: Caller, parameters: dict[str, str], words: str
+) -> None:
+    answer = await api.http.get("/v1/forecast", params=parameters)
+    assert answer.status_code == 422, answer.text
+    assert words in answer.json()["detail"]
+    assert (await api.http.get("/v1/forecast", params={"pool": "none"})).status_code == 404
+
+
+@proves("C8")
+async def test_a_pool_wants_workers_for_what_waits_and_for_what_comes(api: Caller) -> None:
+    assert (await api.http.get("/v1/pools/none/scale")).status_code == 404
+    await api.create({"function": "f", "pool": "mail", "in": "1h"})
+    assert (await api.get("/v1/pools/mail/scale"))["workers"] == 0
+    await api.create({"function": "f", "pool": "mail"})
+    await api.world.advance(30)
+    wanted = await api.get("/v1/pools/mail/scale")
+    assert (wanted["workers"], wanted["waiting"], wanted["oldest_wait_s"]) == (1, 1, 30)
+    assert "1 waiting" in wanted["why"]
+    jobs = [{"function": "f", "pool": "soon", "cron": "* * * * *"} for _ in range(5000)]
+    assert (await api.http.post("/v1/jobs/batch", json={"jobs": jobs})).status_code == 201
+    wanted = await api.get("/v1/pools/soon/scale")
+    assert wanted["coming"] == pytest.approx(25_000, rel=0.25)
+    assert wanted["workers"] > 3
+    assert (await api.http.patch("/v1/pools/soon", json={"concurrency": 50})).status_code == 200
+    assert (await api.get("/v1/pools/soon/scale"))["slots"] == 50
+
+
+@proves("S13")
+async def test_a_job_in_a_crowd_gets_a_warning_and_one_with_spread_gets_out_of_it(api: Caller) -> None:
+    await api.world.worker()
+    await api.http.patch("/v1/pools/default", json={"concurrency": 1})
+    herd = [{"function": "f", "cron": "0 3 * * *"} for _ in range(20)]
+    assert (await api.http.post("/v1/jobs/batch", json={"jobs": herd})).status_code == 201
+    api.services.crowds.forget()
+    [warning] = (await api.create({"function": "f", "cron": "0 3 * * *"}))["warnings"]
+    assert warning["code"] == "crowded"
+    assert "There is room at minute" in warning["detail"]
+    assert "warnings" not in await api.create({"function": "f", "cron": "0 9 * * *"})
+    body = {"key": "k", "function": "f", "schedule": {"cron": "0 3 * * *", "spread": "10m"}}
+    spread = await api.create(body)
+    assert "warnings" not in spread
+    assert (spread["schedule"]["spread"], spread["version"]) == (600, 1)
+    assert 60 <= spread["schedule"]["offset"] <= 600
+    again = await api.create(body)
+    assert (again["version"], again["schedule"]) == (1, spread["schedule"])
+    written = await api.create({"key": "k", "function": "f", "schedule": spread["schedule"]})
+    assert written["version"] == 1
+    coming = await api.get(f"/v1/jobs/{spread['id']}/next", n=1)
+    fire = coming["fires"][0]
+    assert fire["ready_at"] > fire["fire_at"]
+
+
+@proves("S13")
+@pytest.mark.parametrize(
+    ("schedule", "pointer"),
+    [
+        ({"cron": "0 3 * * *", "spread": "2d"}, "/schedule/spread"),
+        ({"cron": "0 3 * * *", "spread": "10m", "jitter": "5s"}, "/schedule/spread"),
+        ({"at": "2100-01-01T00:00:00Z", "spread": "10m"}, "/schedule/spread"),
+        ({"cron": "0 3 * * *", "offset": "5s"}, "/schedule/offset"),
+        ({"cron": "0 3 * * *", "spread": "10m", "offset": "11m"}, "/schedule/offset"),
+    ],
+)
+async def test_a_spread_that_cannot_be_is_refused_with_a_pointer(
+    api: Caller, schedule: dict[str, str], pointer: str
+) -> None:
+    answer = await api.http.post("/v1/jobs", json={"function": "f", "schedule": schedule})
+    assert answer.status_code == 422
+    assert pointer in [error["pointer"] for error in answer.json()["errors"]]
