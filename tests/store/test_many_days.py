@@ -45,6 +45,7 @@ from ondot.store import (
     executions,
     expect,
     explain,
+    forecast,
     jobs,
     logs,
     objects,
@@ -261,6 +262,9 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await run_views.list_run_executions(connection, DEFAULT_TENANT, run, world.now)
     await run_views.list_step_executions(connection, DEFAULT_TENANT, run, 0, world.now, PAGE)
     await run_views.list_early_attempts(connection, DEFAULT_TENANT, run, [letter], world.now)
+    await forecast.measure_durations(connection, DEFAULT_TENANT)
+    await forecast.count_actual(connection, DEFAULT_TENANT, world.now - timedelta(hours=1), world.now, 60)
+    await forecast.find_once_pools(connection, DEFAULT_TENANT, [once_id])
     await own_events.find_ended(connection, DEFAULT_TENANT, [letter])
     await remove_jobs(connection, [once_id])
 

@@ -53,18 +53,26 @@ async def count_queued(
     """One-time work that becomes due in the range, by pool and step, and recurring fires that are planned already."""
     found: dict[PoolNo, dict[int, int]] = {}
     once = await connection.fetch(_SQL["once_timers"].text, tenant_no, begin_at, end_at, QUEUED_AT_MOST)
-    by_day: dict[int, dict[JobId, datetime]] = {}
-    for job_id, fire_at in once:
-        by_day.setdefault(job_id.int // DAY_BITS, {})[job_id] = fire_at
-    for fires in by_day.values():
-        text = with_day_bounds(_SQL["pools_of_once"], fires, from_id="$3", before_id="$4")
-        for job_id, pool_no in await connection.fetch(text, tenant_no, list(fires)):
-            steps = found.setdefault(PoolNo(pool_no), {})
-            step = int((fires[job_id] - begin_at).total_seconds()) // step_s
-            steps[step] = steps.get(step, 0) + 1
+    fires = {JobId(job_id): fire_at for job_id, fire_at in once}
+    for job_id, pool_no in (await find_once_pools(connection, tenant_no, fires)).items():
+        steps = found.setdefault(pool_no, {})
+        step = int((fires[job_id] - begin_at).total_seconds()) // step_s
+        steps[step] = steps.get(step, 0) + 1
     for row in await connection.fetch(_SQL["queued_ahead"].text, tenant_no, begin_at, end_at, step_s, QUEUED_AT_MOST):
         steps = found.setdefault(PoolNo(row["pool_no"]), {})
         steps[row["step"]] = steps.get(row["step"], 0) + row["count"]
+    return found
+
+
+async def find_once_pools(connection: Connection, tenant_no: TenantNo, ids: Collection[JobId]) -> dict[JobId, PoolNo]:
+    """The pools of one-time jobs, a day of creation at a time."""
+    by_day: dict[int, list[JobId]] = {}
+    for id_ in ids:
+        by_day.setdefault(id_.int // DAY_BITS, []).append(id_)
+    found: dict[JobId, PoolNo] = {}
+    for of_day in by_day.values():
+        text = with_day_bounds(_SQL["pools_of_once"], of_day, from_id="$3", before_id="$4")
+        found |= {JobId(id_): PoolNo(pool_no) for id_, pool_no in await connection.fetch(text, tenant_no, of_day)}
     return found
 
 
