@@ -82,6 +82,7 @@ async def measure(url: str, jobs: int) -> dict[str, float]:
     try:
         await migrate_up(database)
         await make_days(database)
+        await database.read_clock()
         await fill(database, jobs)
         now = database.clock.now()
 
