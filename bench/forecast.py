@@ -91,7 +91,7 @@ async def measure(url: str, jobs: int) -> dict[str, float]:
 
         found = await forecast(database, DEFAULT_TENANT, now, now + WEEK, 3600, None)
         fires = sum(bucket.fires for pool in found.pools for bucket in pool.buckets)
-        figures = {"fires in the week": round(fires)}
+        figures: dict[str, float] = {"fires in the week": round(fires)}
         for name, call in (
             ("week by hour", of_week(3600)),
             ("week by minute", of_week(60)),
