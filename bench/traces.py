@@ -22,6 +22,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from fleet import Fleet, fleet
 from question import Result, ask, say
@@ -70,13 +71,11 @@ def traces(quick: bool) -> Result:
         return asyncio.run(_measure(started, url, turns, backlog, warm_s, windows_s))
 
 
-async def _measure(
-    started: Fleet, url: str, turns: int, backlog: int, warm_s: float, windows_s: list[float]
-) -> Result:
+async def _measure(started: Fleet, url: str, turns: int, backlog: int, warm_s: float, windows_s: list[float]) -> Result:
     loads: dict[str, list[Load]] = {name: [] for name in SHARES}
     for turn in range(turns):
         for name, share in SHARES.items():
-            settings = {}
+            settings: dict[str, Any] = {}
             if share is not None:
                 settings = {
                     "OTEL_EXPORTER_OTLP_ENDPOINT": url,
@@ -89,7 +88,9 @@ async def _measure(
             finally:
                 started.stop(worker)
             loads[name].append(load)
-            say(f"turn {turn + 1} of {turns}, traces {name}: {load.per_s:,.0f}/s, worker {load.cpu_us['worker']:.1f} µs")
+            say(
+                f"turn {turn + 1} of {turns}, traces {name}: {load.per_s:,.0f}/s, worker {load.cpu_us['worker']:.1f} µs"
+            )
     await check(started, sum(load.submitted for each in loads.values() for load in each))
     cpu_us = {name: statistics.median(load.cpu_us["worker"] for load in each) for name, each in loads.items()}
     return {

@@ -162,7 +162,7 @@ async def _close_when(stop: asyncio.Event, close: Callable[[], object]) -> None:
 
 def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None:
     """Plan fires and do the housekeeping until SIGTERM or Ctrl-C."""
-    from ondot.objects import open_objects
+    from ondot.objects import open_archive, open_objects
     from ondot.roles.dead_man import DeadMan
     from ondot.roles.scheduler import Scheduler
 
@@ -176,7 +176,8 @@ def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None
                 async with open_transport(database) as transport, open_deliveries(database, transport, objects) as sent:
                     url = settings.dead_man_url
                     dead_man = None if url is None else DeadMan(database, url)
-                    await Scheduler(database, transport, on_hung, objects, sent, dead_man).run(stop)
+                    archive = open_archive(settings)
+                    await Scheduler(database, transport, on_hung, objects, sent, dead_man, archive).run(stop)
 
     run_role("scheduler", settings, role)
 

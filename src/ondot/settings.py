@@ -29,7 +29,7 @@ from ondot.model.tenant import TENANTS_SHOWN
 from ondot.model.urls import fault_of
 
 SECRETS = ("database_url", "api_key", "audit_key", "secret_key", "oidc_client_secret", "smtp_url", "dead_man_url")
-MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "public_url", "oidc_issuer"})
+MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "archive_url", "public_url", "oidc_issuer"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
 MASTER_KEY_BYTES = 32
@@ -172,6 +172,9 @@ class Settings(BaseSettings):
     metrics_tenants: str | None = Field(
         None,
         description="tenants with series of their own in /metrics: names separated by commas, or * for the first 100",
+    )
+    archive_url: str | None = Field(
+        None, description="where days are archived before they go: file:///directory or s3://bucket/prefix"
     )
     trace_url: str | None = Field(
         None, description="where the page of an execution links to its trace, with {trace_id} in it"
@@ -342,7 +345,7 @@ class Settings(BaseSettings):
             raise ValueError("must be a domain, e.g. example.com, without @")
         return domain
 
-    @field_validator("objects_url")
+    @field_validator("objects_url", "archive_url")
     @classmethod
     def _is_a_place(cls, url: str | None) -> str | None:
         if url is None:

@@ -46,6 +46,10 @@ BLOCKS: Final = {
     "count_masters": "which master keys are in use",
     "read_access": "`ondot doctor` counts owners, and looks for keys of all tenants that end soon",
     "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",
+    # The archive is the operator's: its files are by tenant.
+    "insert_archive_files": "the tenants come from the rows that were archived",
+    "find_last_archived": "when a day was archived, of all tenants",
+    "list_archive_files": "`ondot archive`, for the operator; it may ask for one tenant",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
     "find_hooks": "says whose hooks they are",
     "find_pings": "says whose pings they are",

@@ -72,6 +72,7 @@ from ondot.store.retain import remove_jobs
 from ondot.store.run_reads import RunRow
 from ondot.store.specs import Specs
 from ondot.store.timers import get_timer
+from ondot.store.trace_links import find_event_traces
 from tests.proves import proves
 from tests.servers import Server, connected, new_database, settings_for
 from tests.world import DEFAULT_POOL, World, every, failed, job, once, open_world
@@ -208,6 +209,7 @@ async def use_events(world: World) -> None:
         await find_matches(connection, DEFAULT_TENANT, [row.id], PAGE)
         await find_matches_of_job(connection, DEFAULT_TENANT, accepted.id, [row.id])
         await find_hops(connection, DEFAULT_TENANT, [first.executions[0]])
+        await find_event_traces(connection, DEFAULT_TENANT, [first.executions[0]])
         assert await events.find_event_of(connection, DEFAULT_TENANT, first.executions[0]) == first.id
 
 

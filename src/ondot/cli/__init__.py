@@ -2,6 +2,7 @@
 
     up · api · scheduler · worker        run a server, or one role of it          up.py, roles.py
     migrate · doctor · key · user        maintain an installation                 migrate.py, doctor.py, key.py, user.py
+    archive                              the same                                 archive.py
     tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     workflow · event                     the same                                 workflow.py, event.py
@@ -21,6 +22,7 @@ import typer
 
 from ondot import __version__
 from ondot.cli import (
+    archive,
     audit,
     channel,
     cron,
@@ -113,6 +115,7 @@ app.add_typer(webhook.app, name="webhook", rich_help_panel=USE)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)
 app.add_typer(migrate.app, name="migrate", rich_help_panel=KEEP)
 app.command("doctor", rich_help_panel=KEEP)(doctor)
+app.add_typer(archive.app, name="archive", rich_help_panel=KEEP)
 app.add_typer(tenant.app, name="tenant", rich_help_panel=KEEP)
 app.add_typer(key.app, name="key", rich_help_panel=KEEP)
 app.add_typer(user.app, name="user", rich_help_panel=KEEP)

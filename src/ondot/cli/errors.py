@@ -53,7 +53,7 @@ ORDER: Final = (
         "audit",
         "cron",
     ),
-    *("migrate", "doctor", "tenant", "user", "key", "webhook", "version"),
+    *("archive", "migrate", "doctor", "tenant", "user", "key", "webhook", "version"),
 )
 SERVER_PACKAGES: Final = frozenset(
     {"aiohttp", "asyncpg", "cryptography", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}

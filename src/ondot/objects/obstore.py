@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 UPLOADS = 4
 WITHIN_S = 60.0
+ARCHIVE_WITHIN_S = 3600.0
 CHUNK_BYTES = 64 * 1024
 LONGEST_REASON = 300
 
@@ -44,9 +45,34 @@ def open_objects(settings: Settings) -> Objects:
     return ObstoreObjects(settings.objects_url, lambda: _bucket(parts.netloc, parts.path.strip("/")))
 
 
+def open_archive(settings: Settings) -> Objects | None:
+    """Where days are archived before they go (O1); None: nowhere. Files are larger than other objects: they are stored
+    in parts, and take longer."""
+    if settings.archive_url is None:
+        return None
+    parts = urlsplit(settings.archive_url)
+    if parts.scheme == "file":
+        return _directory(Path(unquote(parts.path)), within_s=ARCHIVE_WITHIN_S)
+    return ObstoreObjects(
+        settings.archive_url,
+        lambda: _bucket(parts.netloc, parts.path.strip("/")),
+        within_s=ARCHIVE_WITHIN_S,
+        in_parts=True,
+    )
+
+
 class ObstoreObjects:
-    def __init__(self, place: str, connect: Callable[[], LocalStore | S3Store]) -> None:
+    def __init__(
+        self,
+        place: str,
+        connect: Callable[[], LocalStore | S3Store],
+        *,
+        within_s: float = WITHIN_S,
+        in_parts: bool = False,
+    ) -> None:
         self._place = place
+        self._within_s = within_s
+        self._in_parts = in_parts
         self._connect = connect
         self._connected: LocalStore | S3Store | None = None
         self._uploads = asyncio.Semaphore(UPLOADS)
@@ -57,15 +83,15 @@ class ObstoreObjects:
 
     async def put(self, key: str, content: bytes | IO[bytes]) -> None:
         try:
-            async with asyncio.timeout(WITHIN_S), self._uploads:
+            async with asyncio.timeout(self._within_s), self._uploads:
                 # In one request: the parts of an aborted upload would stay in the bucket, and cost.
-                await self._store().put_async(key, content, use_multipart=False)
+                await self._store().put_async(key, content, use_multipart=self._in_parts and None)
         except _TROUBLE as error:
             raise self._unavailable(error) from error
 
     async def get(self, key: str) -> Stored | None:
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(self._within_s):
                 found = await self._store().get_async(key)
         except FileNotFoundError:
             return None
@@ -76,7 +102,7 @@ class ObstoreObjects:
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             try:
-                async with asyncio.timeout(WITHIN_S):
+                async with asyncio.timeout(self._within_s):
                     await self._store().delete_async(key)
             except FileNotFoundError:
                 continue
@@ -96,11 +122,11 @@ class ObstoreObjects:
             raise self._unavailable(error) from error
 
     def _unavailable(self, error: Exception) -> Unavailable:
-        why = f"no answer within {WITHIN_S:g} s" if isinstance(error, TimeoutError) else _first_line(error)
+        why = f"no answer within {self._within_s:g} s" if isinstance(error, TimeoutError) else _first_line(error)
         return Unavailable(f"Object storage at {self._place} cannot be used: {why}.", place=self._place)
 
 
-def _directory(path: Path, home: Path | None = None) -> ObstoreObjects:
+def _directory(path: Path, home: Path | None = None, *, within_s: float = WITHIN_S) -> ObstoreObjects:
     def connect() -> LocalStore:
         # Output may be confidential: only the owner has access to the directory.
         if home is not None:
@@ -110,7 +136,7 @@ def _directory(path: Path, home: Path | None = None) -> ObstoreObjects:
             check_private(home)
         return LocalStore(path, automatic_cleanup=True)
 
-    return ObstoreObjects(path.as_uri(), connect)
+    return ObstoreObjects(path.as_uri(), connect, within_s=within_s)
 
 
 def _bucket(bucket: str, prefix: str) -> S3Store:

@@ -15,6 +15,7 @@ from ondot.flow.events.receive import EventReceiver
 from ondot.flow.events.tidy import tidy_events_pass
 from ondot.flow.expect.watch import expect_pass, remove_misses_pass
 from ondot.flow.gate import Tidying, expire_pass
+from ondot.flow.history.archive import Archive
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.job_counts import JobCounts
@@ -68,10 +69,11 @@ class Housekeeper:
         objects: Objects | None = None,
         advancer: Advancer | None = None,
         on_delivery: Callable[[], None] = lambda: None,
+        archive: Objects | None = None,
     ) -> None:
         """`advancer`: advances runs of workflows. `on_delivery`: called when a message is due. `passes`: records the
         passes that others wait for, so that an overdue one is noticed. `objects`: the storage of large results and
-        logs."""
+        logs. `archive`: where days are written before they go."""
         self._passes = passes
         self._on_delivery = on_delivery
         self._database = database
@@ -92,7 +94,7 @@ class Housekeeper:
         self._has_removal = asyncio.Event()
         self._has_bulk = asyncio.Event()
         self._removal = Removal(self._patient, objects)
-        self._rewriting = Rewriting(database)
+        self._rewriting = Rewriting(database, None if archive is None else Archive(database, archive))
         self._object_removal = ObjectRemoval(database, objects)
         self._advancer = advancer or Advancer(database, dispatcher, objects)
         self._own_events = OwnEvents(database, EventReceiver(database, dispatcher, self._advancer.request))

@@ -86,13 +86,16 @@ class Scheduler:
         objects: Objects | None = None,
         deliveries: Deliveries | None = None,
         dead_man: DeadMan | None = None,
+        archive: Objects | None = None,
     ) -> None:
         """`on_hung`: see `roles.pulse`. `objects`: the storage of large results and logs. `deliveries`: sends the
-        messages of channels; None: other schedulers do. `dead_man`: called while all is well."""
+        messages of channels; None: other schedulers do. `dead_man`: called while all is well. `archive`: where days are
+        written before they go."""
         self._database = database
         self._deliveries = deliveries
         self._dead_man = dead_man
         self._objects = objects
+        self._archive = archive
         self._dispatcher = Dispatcher(transport)
         self._advancer = Advancer(database, self._dispatcher, objects)
         self._node_id = NodeId(database.clock.new_id())
@@ -154,6 +157,7 @@ class Scheduler:
                         self._objects,
                         self._advancer,
                         (lambda: None) if self._deliveries is None else self._deliveries.due.set,
+                        self._archive,
                     ).run(),
                     name="housekeeper",
                 ),

@@ -27,6 +27,21 @@ CREATE TABLE ondot.alert_state (
     CONSTRAINT alert_state_pkey PRIMARY KEY (one_row)
 ) WITH (fillfactor=50);
 
+CREATE TABLE ondot.archive_file (
+    tenant_no integer NOT NULL,
+    key text NOT NULL,
+    parent text NOT NULL,
+    name text NOT NULL,
+    day date,
+    days integer NOT NULL,
+    at timestamp with time zone NOT NULL DEFAULT statement_timestamp(),
+    rows bigint NOT NULL,
+    bytes bigint NOT NULL,
+    digest text NOT NULL,
+    CONSTRAINT archive_file_pkey PRIMARY KEY (tenant_no, key)
+);
+CREATE INDEX archive_file_partition ON ondot.archive_file USING btree (parent, name, at);
+
 CREATE TABLE ondot.arrival (
     run_id uuid NOT NULL,
     execution_id uuid NOT NULL,

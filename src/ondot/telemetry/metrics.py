@@ -114,6 +114,9 @@ RUNS_BLOCKED = Counter(
 LOG_DROPPED = Counter(
     "ondot_log_writes_dropped_total", "Writes to standard output or error that nobody read in time", registry=REGISTRY
 )
+ARCHIVED = Counter(
+    "ondot_history_archived_rows_total", "Rows written to the archive and read back", ["table"], registry=REGISTRY
+)
 SPANS = Counter("ondot_spans_total", "Spans recorded for traces", registry=REGISTRY)
 SPANS_LOST = Counter(
     "ondot_spans_lost_total", "Spans that the collector did not take, or that did not fit the queue", registry=REGISTRY

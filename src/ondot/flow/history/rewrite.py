@@ -20,7 +20,8 @@ from dataclasses import replace
 from typing import Final
 
 from ondot.flow.days import is_held
-from ondot.flow.history.kept import EVENT_DAYS, Due, Retentions, find_due
+from ondot.flow.history.archive import Archive
+from ondot.flow.history.kept import EVENT_DAYS, ORDER, Due, Retentions, find_due
 from ondot.store.connection import DATABASE_ERROR, LOCKED, Connection
 from ondot.store.database import Database
 from ondot.store.day_rewrite import (
@@ -49,7 +50,9 @@ log = get_logger()
 
 
 class Rewriting:
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, archive: Archive | None = None) -> None:
+        """`archive`: gets each day before it goes."""
+        self._archive = archive
         # A part of a large day may take minutes.
         self._database = database.patient
         self._put_off: set[str] = set()
@@ -87,6 +90,10 @@ class Rewriting:
             retentions = retentions.at_least(EVENT_DAYS)
         if await is_held(self._database, due.parent):
             self._put_off.add(due.parent)
+            return
+        if self._archive is not None and not await self._archive.store(due.partitions, due.days):
+            # Of no other table either in this round: each try may wait for a storage that does not answer.
+            self._put_off.update(ORDER)
             return
         today = due.partitions[0].today
         cutoff, cutoffs = retentions.cutoff(today), retentions.cutoffs(today)
