@@ -24,6 +24,10 @@ SLICE_S: Final = 0.1
 FIRST_SLICE: Final = timedelta(minutes=10)
 LOOKED_AT: Final = 20_000
 """How many of the newest failures and of the newest attempts are grouped."""
+WHILE_S: Final = 1.0
+"""Runs that take this long are summed by job, to compare them with those before."""
+NOTABLE: Final = 5_000
+"""Of each slice: the newest that were late or took a while are summed by job."""
 LATE_S: Final = 60.0
 """An execution that starts later than this is reported."""
 STARTED_BEFORE: Final = timedelta(days=2)
@@ -33,7 +37,7 @@ BEFORE: Final = timedelta(days=14)
 
 @dataclass(slots=True)
 class JobSum:
-    """Ended executions of one job, or of all that run once."""
+    """Ended executions of one job that were late or took a while; or of all jobs that run once."""
 
     succeeded: int = 0
     took_s: float = 0.0
@@ -49,18 +53,18 @@ class Sums:
     by_state: dict[str, int] = field(default_factory=dict)
     jobs: dict[UUID | None, JobSum] = field(default_factory=dict)
     from_at: datetime | None = None
+    is_sampled: bool = False
+    """Not all that were late or took a while were summed."""
 
-    def add(self, row: Record) -> None:
-        self.by_state[row["state"]] = self.by_state.get(row["state"], 0) + row["count"]
-        if not row["took_s"] and not row["late"]:
-            return
-        job = self.jobs.setdefault(row["job_id"], JobSum())
-        job.succeeded += row["count"] if row["state"] == "SUCCEEDED" else 0
-        job.took_s += row["took_s"]
-        if row["late"]:
+    def add_notable(self, rows: Sequence[Record]) -> None:
+        self.is_sampled |= sum(row["count"] for row in rows) >= NOTABLE
+        for row in rows:
+            job = self.jobs.setdefault(row["job_id"], JobSum())
+            job.succeeded += row["succeeded"]
+            job.took_s += row["took_s"]
             job.late += row["late"]
-            job.most_late_s = max(job.most_late_s, float(row["most_late_s"]))
-            job.last_late_at = max(filter(None, (job.last_late_at, row["last_late_at"])))
+            job.most_late_s = max(job.most_late_s, row["most_late_s"])
+            job.last_late_at = max(filter(None, (job.last_late_at, row["last_late_at"])), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +125,10 @@ async def sum_ended(
         from_at = max(to_at - width, since)
         slice_s = time.monotonic()
         bounds = (first_id_at(from_at), first_id_at(to_at))
-        for row in await connection.fetch(_SQL["sum_ended"].text, tenant_no, *bounds, LATE_S):
-            sums.add(row)
+        for row in await connection.fetch(_SQL["count_ended"].text, tenant_no, *bounds):
+            sums.by_state[row["state"]] = sums.by_state.get(row["state"], 0) + row["count"]
+        limits = (LATE_S, WHILE_S, NOTABLE)
+        sums.add_notable(await connection.fetch(_SQL["sum_notable"].text, tenant_no, *bounds, *limits))
         now_s = time.monotonic()
         to_at = from_at
         if to_at > since and now_s - started_s > within_s:

@@ -110,7 +110,7 @@ def list_late(sums: Sums, window: Window) -> Iterator[Finding]:
     """Jobs whose executions started late. Why, its pool and its limits show; what helps now is in other findings."""
     late = [(job_id, job) for job_id, job in sums.jobs.items() if job.late]
     for job_id, job in sorted(late, key=lambda one: -one[1].late)[:LATE_SHOWN]:
-        of = "" if job_id else " of jobs that run once"
+        of = "" if job_id else " (jobs that run once)"
         yield Finding(
             "late",
             f"started up to {elapsed(job.most_late_s)} after {'they were' if job.late > 1 else 'it was'} due{of}",
@@ -235,6 +235,8 @@ def list_limits(
             "Counts, late starts and durations are of executions created since"
             f" {sums.from_at:%Y-%m-%d %H:%M} UTC: there were too many to read all."
         )
+    if sums.is_sampled:
+        yield "Late starts and durations are a sample: the latest 5,000 of each part of the window."
     if failed and failed[0].looked_at >= LOOKED_AT:
         yield f"Failures and skips are of the latest {LOOKED_AT:,} executions that did not succeed."
     if attempts and attempts[0].looked_at >= LOOKED_AT:
