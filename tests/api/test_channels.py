@@ -77,6 +77,10 @@ async def test_a_webhook_gets_a_signed_message_once_and_the_same_id_when_it_is_s
     [delivery] = await channels.deliveries()
     assert (delivery["state"], delivery["attempts"]) == ("RETRYING", 1)
     assert "503" in delivery["error"]
+    explained = await channels.api.get(f"/v1/channels/ops/deliveries/{id_}")
+    assert "503" in explained["failed_attempts"][0]["error"]["message"]
+    assert explained["next_attempt_at"] is not None
+    assert "sent again" in explained["explanation"]
     receiver.answer(lambda: web.Response(text="thanks"))
     await world.advance(60)
     assert await channels.deliver() == 1

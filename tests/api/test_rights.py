@@ -121,6 +121,7 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/channels": READ,
     "GET /v1/channels/{name}": READ,
     "GET /v1/channels/{name}/deliveries": READ,
+    "GET /v1/channels/{name}/deliveries/{id}": READ,
     "PATCH /v1/channels/{name}": WRITE,
     "DELETE /v1/channels/{name}": WRITE,
     "POST /v1/channels/{name}/test": WRITE,

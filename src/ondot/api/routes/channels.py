@@ -10,15 +10,17 @@ from pydantic import BaseModel, Field
 
 from ondot.api.dependencies import ByCaller, RequestServices, Tenant, caller_of, needs
 from ondot.api.openapi import takes
-from ondot.api.parameters import Limit, only_known_parameters
+from ondot.api.parameters import Limit, id_in_path, only_known_parameters
 from ondot.api.request_body import JsonBody, Key, idempotency_of
 from ondot.api.responses import Page
 from ondot.document.channels import ChannelBody, ChannelPatchBody, patch_channel, read_channel
 from ondot.flow.channels.credentials import find_references, find_unsealed
+from ondot.flow.channels.explain import explain_delivery
 from ondot.flow.channels.manage import create_channel, get_channel, remove_channel, send_test, update_channel
 from ondot.model.access import Caller, Right
 from ondot.model.channel import ChannelSpec, DeliveryState, EmailChannel, kind_of, render_channel
 from ondot.model.errors import InvalidParameters
+from ondot.model.execution import Outcome
 from ondot.store.channels import ChannelRow, DeliveryRow, list_channels, list_deliveries
 
 router = APIRouter(tags=["channels"], dependencies=[Depends(only_known_parameters)])
@@ -48,6 +50,20 @@ class DeliveryOut(BaseModel):
     created_at: datetime
     tried_at: datetime | None
     ended_at: datetime | None
+
+
+class FailedAttemptOut(BaseModel):
+    attempt: int
+    outcome: Outcome
+    started_at: datetime | None
+    ended_at: datetime | None
+    error: Any
+
+
+class DeliveryWithAttempts(DeliveryOut):
+    failed_attempts: list[FailedAttemptOut] = Field(description="The latest attempts that did not deliver it.")
+    next_attempt_at: datetime | None = Field(description="When it is sent again; null if it is not.")
+    explanation: str = Field(description="Why it is where it is, for people.")
 
 
 class ChannelWarning(BaseModel):
@@ -85,6 +101,7 @@ class DeliveryList(Page[DeliveryOut]):
 
 
 Wait = Annotated[float, Query(ge=0, le=25, description="Seconds to wait for the answer.", examples=[20])]
+DeliveryId = Annotated[UUID, Depends(id_in_path("delivery"))]
 ChannelPath = Annotated[str, Path(max_length=200, description="The name of the channel.", examples=["ops"])]
 
 
@@ -149,6 +166,31 @@ async def deliveries(
     return DeliveryList(
         items=[delivery_out(each) for each in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+@router.get(
+    "/channels/{name}/deliveries/{id}", dependencies=[needs(Right.JOBS_READ)], response_model=DeliveryWithAttempts
+)
+async def get_delivery(
+    services: RequestServices, tenant_no: Tenant, name: ChannelPath, id_: DeliveryId
+) -> DeliveryWithAttempts:
+    """One delivery: its attempts, when it is sent again, and why."""
+    found = await explain_delivery(services.database, tenant_no, name, id_)
+    return DeliveryWithAttempts(
+        **delivery_out(found.delivery).model_dump(),
+        failed_attempts=[
+            FailedAttemptOut(
+                attempt=each.attempt_no,
+                outcome=each.outcome,
+                started_at=each.started_at,
+                ended_at=each.ended_at,
+                error=each.error,
+            )
+            for each in found.attempts
+        ],
+        next_attempt_at=found.next_attempt_at,
+        explanation=found.words,
     )
 
 
