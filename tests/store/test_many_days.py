@@ -38,6 +38,7 @@ from ondot.model.report.window import Window
 from ondot.model.schedule import OnEvent, Schedule
 from ondot.model.workflow.states import RunState
 from ondot.store import (
+    alert_sources,
     audit,
     bulk,
     dead_letters,
@@ -243,6 +244,8 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await dead_letters.count_letters(connection, DEFAULT_TENANT, everything)
     await dead_letters.group_letters(connection, DEFAULT_TENANT, everything, limit=PAGE, jobs=1)
     await dead_letters.find_job_names(connection, DEFAULT_TENANT, [job_id, once_id])
+    await alert_sources.describe_jobs(connection, [job_id, once_id])
+    await alert_sources.last_ends(connection, [job_id], an_hour_ago, 3)
     await dead_letters.find_replay_payload(connection, DEFAULT_TENANT, letter)
     await dead_letters.lock_ended(connection, DEFAULT_TENANT, letter)
     await pools.count_letters_by_pool(connection, DEFAULT_TENANT, [letter])

@@ -11,10 +11,12 @@ from functools import partial
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.store.channels import forget_deliveries
+from ondot.store.conditions import forget_conditions
 from ondot.store.database import Database
 from ondot.store.dependencies import end_blocked, find_stuck
 from ondot.store.events import forget_event_keys
 from ondot.store.idempotency import forget_keys
+from ondot.store.incidents import forget_incidents
 from ondot.store.logs import forget_checkpoints
 from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
@@ -28,6 +30,8 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import SWEPT
 
 ROWS_A_PASS = 1_000
+INCIDENTS_A_PASS = 5
+"""Each may have ten thousand causes."""
 JOBS_A_PASS = 200
 """Each has versions, whose specs may be large; and the tables of all days in which they were created are locked."""
 
@@ -73,6 +77,7 @@ class Retention:
             "bulks": partial(self._forget_aged, "bulks"),
             "runs": partial(self._forget_aged, "runs"),
             "deliveries": self._forget_deliveries,
+            "incidents": self._forget_incidents,
             "blocked jobs": self._end_blocked,
             "tenants": self._forget_tenants,
         }
@@ -150,6 +155,11 @@ class Retention:
     async def _forget_deliveries(self) -> int:
         async with self._database.connection() as connection:
             return await forget_deliveries(connection, self._days, ROWS_A_PASS)
+
+    async def _forget_incidents(self) -> int:
+        async with self._database.connection() as connection:
+            await forget_conditions(connection)
+            return await forget_incidents(connection, self._days, INCIDENTS_A_PASS)
 
     async def _forget_tenants(self) -> int:
         async with self._database.connection() as connection:

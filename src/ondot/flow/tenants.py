@@ -18,6 +18,7 @@ from ondot.flow.work import Work, begin
 from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, PreconditionFailed, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION, TenantNo
 from ondot.model.tenant import ALL_POOLS, Tenant, TenantState
+from ondot.store.alerts import raise_generation
 from ondot.store.audit import Action, By, record_change
 from ondot.store.connection import TAKEN
 from ondot.store.database import Database
@@ -177,6 +178,9 @@ async def _lock(work: Work, name: str, if_version: int | None) -> TenantRow:
 
 async def _write(work: Work, before: Tenant, after: Tenant, action: Action, by: By | None) -> None:
     await change_tenant(work.connection, after)
+    if after.state is not before.state:
+        # Alerts of a tenant that is suspended or deleted send nothing.
+        await raise_generation(work.connection)
     changed = {key for key, value in describe(after).items() if describe(before)[key] != value}
     detail = {"tenant": after.name, "tenant_no": after.tenant_no}
     was = {key: value for key, value in describe(before).items() if key in changed}

@@ -13,7 +13,7 @@ class Chores:
     """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, a tenant was
     resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
     jobs start by ondot's own events, a message is to be delivered,
-    a ping is late, an expectation of a job is due for a look."""
+    a ping is late, an expectation of a job is due for a look, there are alerts or open incidents."""
 
     expire: bool
     failing: bool
@@ -25,6 +25,7 @@ class Chores:
     deliveries: bool
     pings: bool
     expect: bool
+    alerts: bool
 
 
 async def find_chores(connection: Connection) -> Chores:

@@ -205,6 +205,7 @@ CREATE TABLE ondot.cause (
     since timestamp with time zone NOT NULL,
     ended_at timestamp with time zone,
     tenant_no integer NOT NULL,
+    times integer NOT NULL DEFAULT 1,
     kind text NOT NULL,
     key text NOT NULL,
     reason text NOT NULL,

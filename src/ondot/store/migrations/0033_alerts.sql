@@ -73,7 +73,8 @@ CREATE INDEX incident_open ON ondot.incident (tenant_no, id) WHERE resolved_at I
 CREATE INDEX incident_latest ON ondot.incident (tenant_no, id);
 CREATE INDEX incident_resolved ON ondot.incident (resolved_at) WHERE resolved_at IS NOT NULL;
 
--- What an alert found: from when it held until it ended. Those without an incident do not hold long enough yet.
+-- What an alert found: from when it held until it ended, and how often it started while its incident was open. Those without an
+-- incident do not hold for long enough yet.
 CREATE TABLE ondot.cause (
     id uuid PRIMARY KEY,
     alert_id uuid NOT NULL,
@@ -82,6 +83,7 @@ CREATE TABLE ondot.cause (
     since timestamptz NOT NULL,
     ended_at timestamptz,
     tenant_no integer NOT NULL,
+    times integer NOT NULL DEFAULT 1,
     kind text NOT NULL,
     key text NOT NULL,
     reason text NOT NULL,

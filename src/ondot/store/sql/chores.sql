@@ -1,5 +1,5 @@
 -- name: find_chores :one
--- index: execution_start_by, streak_over, bulk_next, tenant_chores, audit_open_pkey, subscription_own, pool_name_key, ready_pkey, ping_due, watch_look
+-- index: execution_start_by, streak_over, bulk_next, tenant_chores, audit_open_pkey, subscription_own, pool_name_key, ready_pkey, ping_due, watch_look, alert_pkey, incident_open
 SELECT EXISTS (SELECT FROM ondot.execution
                WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING') AS expire,
        EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS failing,
@@ -10,4 +10,5 @@ SELECT EXISTS (SELECT FROM ondot.execution
        {{has_own_subscriptions}} OR EXISTS (SELECT FROM ondot.own_event) AS own_events,
        {{is_delivery_due}} <= ondot.clock()) AS deliveries,
        EXISTS (SELECT FROM ondot.ping WHERE due_at <= ondot.clock()) AS pings,
-       EXISTS (SELECT FROM ondot.watch WHERE look_at <= ondot.clock()) AS expect;
+       EXISTS (SELECT FROM ondot.watch WHERE look_at <= ondot.clock()) AS expect,
+       EXISTS (SELECT FROM ondot.alert) OR EXISTS (SELECT FROM ondot.incident WHERE resolved_at IS NULL) AS alerts;

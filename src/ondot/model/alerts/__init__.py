@@ -1,0 +1,1 @@
+"""Alerts, pure (O4): the kinds and their thresholds, which jobs an alert covers, causes, and the latch."""
