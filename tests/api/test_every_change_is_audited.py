@@ -359,6 +359,47 @@ async def delete_ping(api: Caller) -> Request:
     return await ping(api), None
 
 
+ALERT: Final = {"name": "bi", "when": {"failing": {"in_a_row": 3}}}
+
+
+async def create_alert(api: Caller) -> Request:
+    return "/v1/alerts", ALERT
+
+
+async def alert(api: Caller) -> str:
+    return f"/v1/alerts/{(await api.http.post('/v1/alerts', json=ALERT)).json()['id']}"
+
+
+async def change_alert(api: Caller) -> Request:
+    return await alert(api), {"for": "5m"}
+
+
+async def mute_alert(api: Caller) -> Request:
+    return f"{await alert(api)}/mute", {"for": "1h"}
+
+
+async def delete_alert(api: Caller) -> Request:
+    return await alert(api), None
+
+
+async def incident(api: Caller) -> str:
+    id_ = api.world.database.clock.new_id()
+    await api.world.fetch(
+        "INSERT INTO ondot.incident (id, alert_id, since, opened_at, tenant_no, kind, reason, alert, title)"
+        " VALUES ($1, $1, ondot.clock(), ondot.clock(), 1, 'workers', 'default', 'workers', 'no worker')",
+        id_,
+    )
+    return f"/v1/incidents/{id_}"
+
+
+async def acknowledge_incident(api: Caller) -> Request:
+    return f"{await incident(api)}/acknowledge", None
+
+
+async def resolve_incident(api: Caller) -> Request:
+    return f"{await incident(api)}/resolve", {"note": "restarted"}
+
+
 CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/jobs": (create, "job.create"),
     "POST /v1/jobs/batch": (create_batch, "job.create"),
@@ -405,6 +446,12 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/pings": (create_ping, "ping.create"),
     "POST /v1/pings/{name}/rotate": (rotate_ping, "ping.rotate"),
     "DELETE /v1/pings/{name}": (delete_ping, "ping.delete"),
+    "POST /v1/alerts": (create_alert, "alert.create"),
+    "PATCH /v1/alerts/{id}": (change_alert, "alert.update"),
+    "POST /v1/alerts/{id}/mute": (mute_alert, "alert.mute"),
+    "DELETE /v1/alerts/{id}": (delete_alert, "alert.delete"),
+    "POST /v1/incidents/{id}/acknowledge": (acknowledge_incident, "incident.acknowledge"),
+    "POST /v1/incidents/{id}/resolve": (resolve_incident, "incident.resolve"),
     "POST /v1/channels": (create_channel, "channel.create"),
     "PATCH /v1/channels/{name}": (change_channel, "channel.update"),
     "DELETE /v1/channels/{name}": (delete_channel, "channel.delete"),

@@ -191,6 +191,21 @@ async def fill(tenant: Inhabitant) -> None:
         tenant.tenant_no,
         f'{{"kind": "test", "title": "{canary}", "text": "{canary}", "at": "2026-01-01T00:00:00Z"}}',
     )
+    # An alert, an incident with its cause, and a condition.
+    alert = {"name": f"{canary}-alert", "when": {"failing": {"in_a_row": 3}}, "scope": {"jobs": [canary]}}
+    await tenant.send("POST", "/v1/alerts", 201, alert)
+    await world.fetch(
+        "WITH i AS (INSERT INTO ondot.incident (id, alert_id, since, opened_at, tenant_no, kind, reason, alert, title)"
+        "           SELECT $1, id, ondot.clock(), ondot.clock(), tenant_no, 'failing', $3, name, $3"
+        "           FROM ondot.alert WHERE tenant_no = $2 RETURNING *),"
+        " c AS (INSERT INTO ondot.condition (kind, tenant_no, subject, since, seen_at, message)"
+        "       VALUES ('quota', $2, $3, ondot.clock(), ondot.clock(), $3))"
+        " INSERT INTO ondot.cause (id, alert_id, incident_id, since, tenant_no, kind, key, reason, subject, message)"
+        " SELECT $1, alert_id, id, since, tenant_no, kind, $3, $3, $3, $3 FROM i",
+        world.database.clock.new_id(),
+        tenant.tenant_no,
+        canary,
+    )
     await world.fetch(
         "INSERT INTO ondot.ping (id, tenant_no, name, hash, grace_s, created_by) VALUES ($1, $2, $3, $4, 60, 'me')",
         world.database.clock.new_id(),

@@ -53,7 +53,9 @@ class Clockwork:
                 {place: replace(cause, gone_at=None) for place, cause in self.state.causes.items()},
                 dict(self.state.incidents),
             )
-        held = {id_: {} for id_ in self.rules} | {alert: {cause.key: cause for cause in causes}}
+        held: dict[UUID, dict[str, Cause]] = {id_: {} for id_ in self.rules} | {
+            alert: {cause.key: cause for cause in causes}
+        }
         self.state, changes = step(self.state, self.rules, held, self.now, self.new_id)
         self.sent += [(self.now, message) for message in changes.messages]
         return changes

@@ -25,6 +25,7 @@ from ondot.api.problems import CONTENT_TYPE, TYPE, problem, status_of
 from ondot.api.quotas import quota_headers
 from ondot.api.request_id import request_id_of
 from ondot.api.routes import (
+    alerts,
     audit,
     backfills,
     bulk,
@@ -38,6 +39,7 @@ from ondot.api.routes import (
     forecast,
     health,
     hooks,
+    incidents,
     jobs,
     keys,
     past_events,
@@ -61,6 +63,7 @@ from ondot.api.routes.past_events import ReplayEventBody, TryBody
 from ondot.api.routes.pools import PoolBody
 from ondot.api.routes.secrets import SecretBody
 from ondot.api.routes.users import UserBody, UserChangeBody
+from ondot.document.alerts import AlertBody, MuteBody, NoteBody
 from ondot.document.body import JobBody
 from ondot.document.bulk import BulkBody
 from ondot.document.channels import ChannelBody, ChannelPatchBody
@@ -116,6 +119,8 @@ PARTS = (
     usage,
     webhooks,
     hooks,
+    alerts,
+    incidents,
     channels,
     pings,
     audit,
@@ -153,6 +158,9 @@ BODIES = (
     SecretBody,
     HookBody,
     RotateHookBody,
+    AlertBody,
+    MuteBody,
+    NoteBody,
     ChannelBody,
     ChannelPatchBody,
     PingBody,

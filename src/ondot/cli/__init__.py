@@ -9,6 +9,7 @@
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
     channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
+    alert · incident                     what to be notified of, what went wrong  alert.py, incident.py
     cron · version                       need no server                           cron.py
 
 Promises to start fast: heavy packages (the server, pydantic, rich) are imported by the command that needs them.
@@ -22,6 +23,7 @@ import typer
 
 from ondot import __version__
 from ondot.cli import (
+    alert,
     archive,
     audit,
     channel,
@@ -30,6 +32,7 @@ from ondot.cli import (
     event,
     execution,
     hook,
+    incident,
     job,
     key,
     migrate,
@@ -110,6 +113,8 @@ app.add_typer(secret.app, name="secret", rich_help_panel=USE)
 app.add_typer(hook.app, name="hook", rich_help_panel=USE)
 app.add_typer(channel.app, name="channel", rich_help_panel=USE)
 app.add_typer(ping.app, name="ping", rich_help_panel=USE)
+app.add_typer(alert.app, name="alert", rich_help_panel=USE)
+app.add_typer(incident.app, name="incident", rich_help_panel=USE)
 app.add_typer(audit.app, name="audit", rich_help_panel=USE)
 app.add_typer(webhook.app, name="webhook", rich_help_panel=USE)
 app.add_typer(cron.app, name="cron", rich_help_panel=USE)

@@ -50,6 +50,8 @@ ORDER: Final = (
         "hook",
         "channel",
         "ping",
+        "alert",
+        "incident",
         "audit",
         "cron",
     ),

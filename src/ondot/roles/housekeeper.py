@@ -4,9 +4,11 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from ondot.flow.alerts.evaluate import Evaluator
 from ondot.flow.audit_seal import Sealer, seal_keys
 from ondot.flow.auto_pause import pause_failing_pass
 from ondot.flow.bulk.turns import bulk_pass
+from ondot.flow.channels.send import queue_message
 from ondot.flow.check import SelfCheck, make_partitions_pass
 from ondot.flow.days import Days
 from ondot.flow.dispatch import Dispatcher
@@ -55,6 +57,7 @@ CHECK_EVERY_S = 10.0
 CHECK_MORE_S = 0.25
 """While a table is long: a step of a few thousand rows takes some 20 ms, and the rest of this time is for others."""
 PARTITIONS_EVERY_S = 60.0
+ALERTS_EVERY_S = 1.0
 OWN_EVENTS_EVERY_S = 0.25
 """While jobs start by ondot's own events."""
 
@@ -86,6 +89,8 @@ class Housekeeper:
         self._check_more = asyncio.Event()
         self._to_seal = asyncio.Event()
         self._has_own_events = False
+        self._has_alerts = False
+        self._evaluator = Evaluator(self._patient, queue_message)
         self._own_events_due = asyncio.Event()
         self._sealer = Sealer(self._patient, next(iter(seal_keys(database.settings)), None))
         self._watch = Watch(database.settings.heartbeat_s)
@@ -108,6 +113,7 @@ class Housekeeper:
                 ("runs", RUNS_EVERY_S, self._runs_pass),
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
                 ("chores", CHORES_EVERY_S, self._chores_pass),
+                ("alerts", ALERTS_EVERY_S, self._alerts_pass),
                 ("depends", DEPENDS_EVERY_S, lambda: settle_due_pass(self._patient, self._dispatcher)),
                 ("tidy", RETAIN_EVERY_S, Tidying(self._patient).one_pass),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
@@ -213,6 +219,13 @@ class Housekeeper:
         if chores.own_events and not self._has_own_events:
             self._own_events_due.set()
         self._has_own_events = chores.own_events
+        self._has_alerts = chores.alerts
+        return 0
+
+    async def _alerts_pass(self) -> int:
+        """Costs nothing while there is no alert."""
+        if self._has_alerts and await self._evaluator.one_pass():
+            self._on_delivery()
         return 0
 
     def _if_on_duty(self, one_pass: Callable[[], Awaitable[int]]) -> Callable[[], Awaitable[int]]:

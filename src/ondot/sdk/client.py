@@ -522,6 +522,55 @@ class Client(Requests):
     async def delete_ping(self, name: str, reason: str | None = None) -> Json:
         return await self._call("DELETE", f"/v1/pings/{_segment(name)}", query={"reason": reason})
 
+    async def create_alert(
+        self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        return await self._make("/v1/alerts", body, idempotency_key, {"reason": reason})
+
+    async def preview_alert(self, body: Mapping[str, Any]) -> Json:
+        """What this alert would find now. Nothing is stored."""
+        return await self._call("POST", "/v1/alerts/preview", body=body)
+
+    async def list_alerts(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/alerts", query=filters)
+
+    async def get_alert(self, alert: Id) -> Json:
+        """By its id or its name."""
+        return await self._call("GET", f"/v1/alerts/{_segment(alert)}")
+
+    async def update_alert(self, alert: Id, patch: Mapping[str, Any], reason: str | None = None) -> Json:
+        """Each field of the patch replaces the whole field."""
+        return await self._call("PATCH", f"/v1/alerts/{_segment(alert)}", body=patch, query={"reason": reason})
+
+    async def mute_alert(self, alert: Id, fields: Mapping[str, Any], reason: str | None = None) -> Json:
+        """`for` or `until`."""
+        return await self._call("POST", f"/v1/alerts/{_segment(alert)}/mute", body=fields, query={"reason": reason})
+
+    async def delete_alert(self, alert: Id, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/alerts/{_segment(alert)}", query={"reason": reason})
+
+    async def list_incidents(self, **filters: Any) -> Json:
+        """Open ones first."""
+        return await self._call("GET", "/v1/incidents", query=filters)
+
+    async def get_incident(self, id_: Id) -> Json:
+        """With its causes, and its messages and whether they arrived."""
+        return await self._call("GET", f"/v1/incidents/{_segment(id_)}")
+
+    async def acknowledge_incident(
+        self, id_: Id, fields: Mapping[str, Any] | None = None, reason: str | None = None
+    ) -> Json:
+        """No further reminders."""
+        path = f"/v1/incidents/{_segment(id_)}/acknowledge"
+        return await self._call("POST", path, body=fields or {}, query={"reason": reason})
+
+    async def resolve_incident(
+        self, id_: Id, fields: Mapping[str, Any] | None = None, reason: str | None = None
+    ) -> Json:
+        """End it by hand."""
+        path = f"/v1/incidents/{_segment(id_)}/resolve"
+        return await self._call("POST", path, body=fields or {}, query={"reason": reason})
+
     async def put_secret(self, name: str, fields: Mapping[str, Any]) -> Json:
         """Create a secret, or change its `value`, `hosts`, `functions` or `pools`; what is left out stays."""
         return await self._call("PUT", f"/v1/secrets/{_segment(name)}", body=fields)

@@ -130,11 +130,6 @@ async def lock_alert(connection: Connection, tenant_no: TenantNo, id_: UUID) -> 
     return None if row is None else _row(row)
 
 
-async def find_alerts_that_notify(connection: Connection, tenant_no: TenantNo, channel: str) -> list[str]:
-    rows = await connection.fetch(_SQL["find_alerts_that_notify"].text, tenant_no, channel)
-    return [row["name"] for row in rows]
-
-
 def _values(alert: AlertRow) -> tuple[object, ...]:
     return (
         alert.tenant_no,

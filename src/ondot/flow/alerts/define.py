@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
+from difflib import get_close_matches
 from typing import Any, Final
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import begin
 from ondot.model.access import Caller, Right
 from ondot.model.alerts.kinds import KINDS, About
-from ondot.model.errors import Conflict, NotFound, PreconditionFailed
+from ondot.model.errors import Conflict, Fault, InvalidBody, NotFound, PreconditionFailed
 from ondot.model.ids import TenantNo
 from ondot.store.alerts import (
     AlertRow,
@@ -23,9 +24,11 @@ from ondot.store.alerts import (
     raise_generation,
 )
 from ondot.store.audit import By, record_change
-from ondot.store.connection import TAKEN
+from ondot.store.channels import find_channels, list_channels
+from ondot.store.connection import TAKEN, Connection
 from ondot.store.database import Database
 
+NAMES_SHOWN: Final = 20
 MOST: Final = 500
 """Alerts of a tenant."""
 
@@ -68,6 +71,7 @@ async def create_alert(
     async with begin(database, tenant_no) as work:
         if (stored := await find_response(work, idempotency)) is not None:
             return stored
+        await _check_channels(work.connection, tenant_no, body)
         await raise_generation(work.connection)
         if await count_alerts(work.connection, tenant_no) >= MOST:
             raise Conflict(f"There are {MOST:,} alerts, which is the limit: delete those that nobody needs.")
@@ -99,6 +103,7 @@ async def update_alert(
             before = await _locked(await lock_alert(work.connection, tenant_no, id_), id_, if_version)
             body = read_alert_patch(patch, base_of(before))
             check(body)
+            await _check_channels(work.connection, tenant_no, body)
             is_muted = isinstance(patch, dict) and ("muted_until" in patch or "mutedUntil" in patch)
             after = _with_body(before, body)
             if not is_muted:
@@ -185,6 +190,21 @@ def _with_body(row: AlertRow, body: AlertBody) -> AlertRow:
         notify=tuple(dict.fromkeys(body.notify)),
         muted_until=body.muted_until,
     )
+
+
+async def _check_channels(connection: Connection, tenant_no: TenantNo, body: AlertBody) -> None:
+    known = await find_channels(connection, tenant_no, body.notify) if body.notify else {}
+    faults = []
+    for number, name in enumerate(body.notify):
+        if name in known:
+            continue
+        names = [row.name for row in await list_channels(connection, tenant_no, limit=NAMES_SHOWN)]
+        close = get_close_matches(name, names, n=1)
+        others = f"Use one of: {', '.join(names)}." if names else "Create it with `ondot channel create`."
+        advice = f"Did you mean {close[0]!r}?" if close else others
+        faults.append(Fault(f"/notify/{number}", f"There is no channel {name!r}. {advice}"))
+    if faults:
+        raise InvalidBody(" ".join(fault.message for fault in faults), faults=tuple(faults))
 
 
 def _taken(name: str) -> Conflict:

@@ -1,7 +1,6 @@
 """What a message about an incident says (O4): what, since when, how many, why, and how to repair it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -12,14 +11,6 @@ from ondot.model.explain_facts import pluralize
 SHOWN: Final = 20
 """Causes that a message names; the others are counted."""
 LONGEST_TITLE: Final = 300
-_WORDS: Final = {Send.OPENED: "Opened", Send.REMINDER: "Still open", Send.RECOVERED: "Recovered"}
-
-
-@dataclass(frozen=True, slots=True)
-class Words:
-    title: str
-    text: str
-    links: dict[str, str]
 
 
 def title_of(incident: Incident, causes: Sequence[Cause]) -> str:
@@ -40,39 +31,30 @@ def title_of(incident: Incident, causes: Sequence[Cause]) -> str:
     return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1]}…"
 
 
-def words_of(
-    kind: Send,
-    incident: Incident,
-    title: str,
-    causes: Sequence[Cause],
-    *,
-    alert: str,
-    now: datetime,
-    base_url: str,
-    why: str | None = None,
-) -> Words:
-    """`causes`: the first `SHOWN` of those that hold. `why`: why it is over, if not by itself."""
-    since = f"{incident.since:%Y-%m-%d %H:%M} UTC"
-    lines = [f"{title}."]
+def text_of(
+    kind: Send, incident: Incident, causes: Sequence[Cause], *, alert: str, now: datetime, why: str | None = None
+) -> str:
+    """A few lines under the title; the form of a channel adds the causes. `causes`: the first `SHOWN` of those that
+    hold. `why`: why it is over, if not by itself."""
+    lasted = _length(incident.since, now)
     if kind is Send.RECOVERED:
-        lines.append(f"It is over after {_length(incident.since, now)}{f': {why}' if why else ''}.")
-    else:
-        again = f" It came back {pluralize(incident.reopened, 'time')}." if incident.reopened else ""
-        lines.append(f"Since {since}, {_length(incident.since, now)}.{again}")
-        if incident.causes > 1:
-            lines += [f"- {cause.message}" for cause in causes[:SHOWN]]
-            if incident.causes > min(len(causes), SHOWN):
-                lines.append(f"- and {incident.causes - min(len(causes), SHOWN):,} more")
-        command = next((cause.details["command"] for cause in causes if cause.details.get("command")), None)
-        if command:
-            lines.append(f"To look into it: {command}")
-    lines.append(f"Alert: {alert}. Acknowledge: ondot incident ack {incident.id}")
+        return f"It is over after {lasted}{f': {why}' if why else ''}. Alert: {alert}."
+    again = f" It came back {pluralize(incident.reopened, 'time')}." if incident.reopened else ""
+    lines = [f"Since {incident.since:%Y-%m-%d %H:%M} UTC, {lasted}.{again} Alert: {alert}."]
+    if incident.causes > len(causes):
+        lines.append(f"{incident.causes:,} causes in all, the first {len(causes)} are listed.")
+    if command := next((cause.details["command"] for cause in causes if cause.details.get("command")), None):
+        lines.append(f"To look into it: {command}")
+    lines.append(f"To end the reminders: ondot incident ack {incident.id}")
+    return "\n".join(lines)
+
+
+def links_of(incident: Incident, causes: Sequence[Cause], base_url: str) -> dict[str, str]:
     base = base_url.rstrip("/")
-    links = {"incident": f"{base}/incidents/{incident.id}"} if base else {}
+    if not base:
+        return {}
     path = next((cause.details["path"] for cause in causes if cause.details.get("path")), None)
-    if base and path:
-        links["repair"] = f"{base}{path}"
-    return Words(f"{_WORDS[kind]}: {title}"[:LONGEST_TITLE], "\n".join(lines), links)
+    return {"incident": f"{base}/incidents/{incident.id}"} | ({"repair": f"{base}{path}"} if path else {})
 
 
 def _length(since: datetime, now: datetime) -> str:

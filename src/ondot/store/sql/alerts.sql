@@ -74,9 +74,3 @@ WHERE a.tenant_no = $1::integer AND ($2::uuid IS NULL OR a.id = $2) AND ($3::tex
 -- locks: the alert's row        index: alert_pkey
 -- $1 tenant_no, $2 id
 SELECT {{alert_columns}} FROM ondot.alert a WHERE a.id = $2::uuid AND a.tenant_no = $1::integer FOR UPDATE;
-
--- name: find_alerts_that_notify :many
--- index: alert_tenant_no_name_key
--- The names of a tenant's alerts that notify a channel.
--- $1 tenant_no, $2 channel
-SELECT name FROM ondot.alert WHERE tenant_no = $1::integer AND $2::text = ANY (notify) ORDER BY name;
