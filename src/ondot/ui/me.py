@@ -45,6 +45,7 @@ class Me:
     may_switch: bool = False
     is_away: bool = False
     """An owner acts for another tenant than its own."""
+    open_incidents: int = 0
 
     def may(self, right: str) -> bool:
         return Right(right) in self.rights

@@ -7,7 +7,7 @@ the page requests itself again. A new page is a module that reads its view, a te
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -26,7 +26,9 @@ from ondot.model.query import FIELDS, Of
 from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
+from ondot.store.incidents import count_open_incidents
 from ondot.ui import audit, dead_letters, events, executions, jobs, run
+from ondot.ui.alerts import read_alerts, scope_in_words, when_in_words
 from ondot.ui.audit import read_audit
 from ondot.ui.channels import read_channels, read_pings
 from ondot.ui.dead_letters import count_open, read_letters
@@ -37,6 +39,7 @@ from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet
 from ondot.ui.forecast import read_forecast
 from ondot.ui.hooks import read_hooks
+from ondot.ui.incidents import read_incident_page, read_incidents_page
 from ondot.ui.job import read_job
 from ondot.ui.jobs import read_jobs
 from ondot.ui.keys import read_keys
@@ -207,6 +210,25 @@ PAGES = (
         "pings",
         "pings",
         lambda database, tenant_no, request: read_pings(database, tenant_no, request.query_params),
+    ),
+    Page(
+        "/alerts",
+        "alerts",
+        "alerts",
+        lambda database, tenant_no, request: read_alerts(database, tenant_no, request.query_params),
+        values={"scope_in_words": scope_in_words, "when_in_words": when_in_words},
+    ),
+    Page(
+        "/incidents",
+        "incidents",
+        "found",
+        lambda database, tenant_no, request: read_incidents_page(database, tenant_no, request.query_params),
+    ),
+    Page(
+        "/incidents/{id}",
+        "incident",
+        "page",
+        lambda database, tenant_no, request: read_incident_page(database, tenant_no, _uuid(request, "incident")),
     ),
     Page(
         audit.OWN,
@@ -437,7 +459,11 @@ class Site:
         return True
 
     async def me(self, request: Request, caller: Caller) -> Me:
-        return await read_me(self.database, self.auth, request, caller)
+        me = await read_me(self.database, self.auth, request, caller)
+        if "hx-request" in request.headers:
+            return me
+        async with self.database.connection() as connection:
+            return replace(me, open_incidents=await count_open_incidents(connection, caller.tenant_no))
 
     async def count_letters(self, request: Request, caller: Caller) -> int:
         """The open dead letters. Not counted when a page requests itself again: it keeps its navigation."""
