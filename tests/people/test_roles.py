@@ -106,7 +106,15 @@ async def fill(place: Place) -> dict[str, list[str]]:
     assert (await owner.call("POST", "/v1/keys", {"name": "ci", "role": "editor"})).status_code == 201
     event = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "com.acme.paid"}
     sent = await owner.call("POST", "/v1/events", event, content_type="application/cloudevents+json")
+    assert (await owner.call("POST", "/v1/alerts", {"name": "q", "when": {"quota": {}}})).status_code == 201
+    incident = world.database.clock.new_id()
+    await world.fetch(
+        "INSERT INTO ondot.incident (id, alert_id, since, opened_at, tenant_no, kind, reason, alert, title)"
+        " VALUES ($1, $1, ondot.clock(), ondot.clock(), 1, 'quota', 'jobs', 'q', '10 of 10 jobs')",
+        incident,
+    )
     return {
+        "incident": [f"/incidents/{incident}"],
         "matrix": [f"/jobs/{flow}/runs"],
         "run": [f"/runs/{run}"],
         "step": [f"/runs/{run}/steps/0"],
@@ -162,7 +170,10 @@ async def test_no_page_shows_a_role_a_button_that_it_would_be_refused(place: Pla
                     assert (await browser.get(address)).status_code == 200, (role, address)
         seen[role] = acts
     assert seen[Role.VIEWER] == set()
-    assert {template for template, _ in seen[Role.OPERATOR]} == {"job", "execution", "dead_letters", "run", "step"}
+    assert {template for template, _ in seen[Role.OPERATOR]} == {
+        *("job", "execution", "dead_letters", "run", "step"),
+        *("incident", "incidents"),
+    }
     assert seen[Role.ADMIN] >= CALLS.keys()
     assert ("users", "invite") not in seen[Role.EDITOR]
 
