@@ -24,13 +24,13 @@ def sample_trace(tracer: Tracer, assignment: "Assignment") -> Sampled | None:
     if spec is None:
         return None
     own_id = leased.id if step is None else step.run_id
-    above_steps = None if step is None else derive_span_id(own_id, Part.PLAN)
     if spec.trace is None or spec.recurs:
         # A one-time job was decided by its own id when it was submitted.
         is_first = step is None and leased.origin == "fire" and not spec.recurs
-        is_sampled = tracer.is_sampled(leased.job_id if is_first else own_id, None)
-        return Sampled(own_id.hex, above_steps) if is_sampled else None
+        if not tracer.is_sampled(leased.job_id if is_first else own_id, None):
+            return None
+        return Sampled(own_id.hex, None if step is None else derive_span_id(own_id, Part.PLAN))
     caller = parse_traceparent(spec.trace)
     if caller is None or not tracer.is_sampled(own_id, caller):
         return None
-    return Sampled(caller.trace_id, above_steps or caller.span_id)
+    return Sampled(caller.trace_id, caller.span_id if step is None else derive_span_id(own_id, Part.PLAN))

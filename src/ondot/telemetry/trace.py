@@ -31,7 +31,8 @@ CLOSES_WITHIN_S: Final = 2.0
 """An ending process waits this long for its last spans."""
 QUEUE_SIZE: Final = 2048
 """Spans that wait for the exporter, unless `OTEL_BSP_MAX_QUEUE_SIZE` says otherwise."""
-_EVERY_TRACE: Final = 2**64
+RANDOM_BITS: Final = 2**62 - 1
+"""The part of an id that is random, see `model.ids`."""
 _NANOSECONDS: Final = 1_000_000_000
 
 Kind = Literal["INTERNAL", "PRODUCER", "CONSUMER", "CLIENT"]
@@ -75,11 +76,12 @@ class Tracer:
         self._sampler = provider.sampler
         root = getattr(self._sampler, "_root", self._sampler)
         self._bound: int | None = None
-        """Below this the bits of a new trace are sampled, if the sampler is one of the usual ones."""
+        """If the sampler is one of the usual ones: a new trace is recorded if the random bits of its id are below this.
+        To ask the sampler costs ten times as much."""
         if isinstance(root, sampling.TraceIdRatioBased):
-            self._bound = root.bound
+            self._bound = round(root.rate * (RANDOM_BITS + 1))
         elif root in {sampling.ALWAYS_ON, sampling.ALWAYS_OFF}:
-            self._bound = _EVERY_TRACE if root is sampling.ALWAYS_ON else 0
+            self._bound = RANDOM_BITS + 1 if root is sampling.ALWAYS_ON else 0
         self._recorded = 0
         self._counted: _Counted | None = None
         self._most_waiting = _read_queue_size()
@@ -91,7 +93,7 @@ class Tracer:
     def is_sampled(self, own_id: UUID, caller: TraceContext | None) -> bool:
         """Whether a trace is recorded: by its caller's decision, else by an id, the same in every process."""
         if caller is None and self._bound is not None:
-            return mix_bits(own_id) < self._bound
+            return own_id.int & RANDOM_BITS < self._bound
         parent, trace_id = self._nothing, mix_bits(own_id)
         if caller is not None:
             trace_id = int(caller.trace_id, 16)
