@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import random
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -128,7 +129,8 @@ class Worker:
 def done(assignment: Assignment, report: Report | None = None) -> Done:
     spec = assignment.spec
     assert spec is not None
-    return Done(decide(assignment.leased, spec, report or Succeeded('"done"'), random), assignment.lease_id)
+    completion = decide(assignment.leased, spec, report or Succeeded('"done"'), random)
+    return Done(completion, assignment.lease_id, assignment, monotonic())
 
 
 @dataclass(slots=True)

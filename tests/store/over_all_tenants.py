@@ -175,6 +175,7 @@ BLOCKS: Final = {
     "forget_keys": "housekeeping",
     "forget_checkpoints": "housekeeping",
     "oldest_due": "the state of the installation",
+    "jobs_with_series": "the bound is that of the installation; a worker runs jobs of all tenants",
     "read_usage": "totals of all tenants, of which the API shows an owner the parts",
     "read_load": "metrics of the tenants that a setting of the installation names",
     "read_queue_depth": "the state of the installation",

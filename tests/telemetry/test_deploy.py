@@ -66,7 +66,7 @@ def test_boards_and_rules_ask_only_for_metrics_and_labels_that_exist() -> None:
 
 @proves("O2")
 def test_every_board_is_whole() -> None:
-    assert [board.stem for board in BOARDS] == ["overview", "pool"]
+    assert [board.stem for board in BOARDS] == ["job", "overview", "pool"]
     for board in BOARDS:
         described = json.loads(board.read_text())
         assert described["uid"] == f"ondot-{board.stem}"

@@ -266,6 +266,12 @@ FLAGS: Final[Mapping[str, Flag]] = {
         "JOB",
         kind=list[str],
     ),
+    "metrics": Flag(
+        "/metrics",
+        "For a job that recurs: it has series of its own in the metrics.",
+        kind=bool,
+        names=("--metrics/--no-metrics",),
+    ),
     "unique": Flag("/unique", "For a job that runs once: no second job with this key while the first lives.", "KEY"),
     "key": Flag("/key", "Your own id. A second job with this key updates the first."),
     "label": Flag(

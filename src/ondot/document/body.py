@@ -166,6 +166,11 @@ class JobBody(Body):
         description="Pause the job after this many executions in a row ended FAILED; null: never. For recurring jobs.",
         examples=[5],
     )
+    metrics: bool = Field(
+        default=False,
+        description="Whether the job has series of its own in the metrics. For recurring jobs.",
+        examples=[True],
+    )
 
 
 def spec_of(body: JobBody, *, schedule: Schedule | None, payload: Raw, workflow: WorkflowTarget | None) -> JobSpec:

@@ -137,13 +137,18 @@ def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
     return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "", current=current)
 
 
-OF_RECURRING: Final = {"pause_after_failures": "`retry` for its attempts", "expect": "`start_deadline` and `timeout`"}
+OF_RECURRING: Final = {
+    "pause_after_failures": "`retry` for its attempts",
+    "expect": "`start_deadline` and `timeout`",
+    "metrics": "the metrics of its pool",
+}
 """Fields that only recurring jobs have, and what a job that runs once uses instead."""
 
 
 def _reject_recurring(reading: Reading[JobBody], body: JobBody) -> None:
     for field, instead in OF_RECURRING.items():
-        if getattr(body, field) is not None:
+        given = getattr(body, field)
+        if given is not None and given is not False:
             message = f"is for recurring jobs, and this one runs once; leave it out, and use {instead}."
             reading.reject((field,), f"`{reading.name((field,))}` {message}")
 

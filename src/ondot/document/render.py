@@ -171,6 +171,7 @@ class JobOut(TypedDict):
     depends_on: list[str]
     expect: ExpectOut | None
     pause_after_failures: int | None
+    metrics: bool
     created_at: datetime
     updated_at: datetime
     warnings: NotRequired[

@@ -83,6 +83,8 @@ class Completer:
         self._arrived = asyncio.Event()
         self._open: Counter[LeaseId] = Counter()
         self._ended: list[LeaseId] = []
+        self._measured: set[ExecutionId] = set()
+        """Of a batch whose second statement has not succeeded: its outcomes are written again, and found recorded."""
         self._at_once = AdaptiveBatch(BATCH)
         self._writing = 0
         self._idle = asyncio.Event()
@@ -191,7 +193,9 @@ class Completer:
             written = await self._succeed(connection, outcomes, last_of)
             self._report(batch, written)
             if len(written) < len(outcomes) or not outcomes:
+                self._measured.update(entry.execution_id for entry in written)
                 rest = await self._complete(connection, batch, _missing(outcomes, written), last_of)
+                self._measured.difference_update(entry.execution_id for entry in written)
                 self._report(batch, rest)
                 written += rest
                 awaiting = runs_to_advance(rest)
@@ -229,7 +233,8 @@ class Completer:
                 self._count_unchanged(outcome, why[outcome.execution_id])
             # Nobody has measured them: the reply that they were written was lost, or a child process wrote them.
             recorded = {id_ for id_, known in why.items() if known is Unchanged.RECORDED}
-            self._measure([done for done in batch if done.completion.execution_id in recorded])
+            self._measure([done for done in batch if done.completion.execution_id in recorded - self._measured])
+            self._measured -= recorded
             written += await complete_executions(connection, self._worker_id, outcomes, last_of)
         return written
 

@@ -23,6 +23,7 @@ from msgspec import Struct
 
 from ondot.flow.gate import admit_pass
 from ondot.flow.in_flight import InFlight
+from ondot.flow.job_series import JOB_SERIES, asks
 from ondot.flow.lanes import Lanes
 from ondot.flow.measure import MEASURES
 from ondot.flow.quotas import count_tenants
@@ -411,6 +412,8 @@ class Leaser:
         if assignments:
             self._lanes.start(leased)
             LEASED.inc(len(assignments))
+            if asking := [assignment for assignment in assignments if asks(assignment)]:
+                await JOB_SERIES.learn(self._database, asking)
             MEASURES.measure_leased(assignments)
         return assignments
 

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ondot.flow.job_series import JOB_SERIES, asks
 from ondot.flow.sampled import sample_trace
 from ondot.model.execution import RETRY
 from ondot.model.job import JobSpec
@@ -68,6 +69,9 @@ class Measures:
             if first:
                 late = [assignment.leased.started_s - _due_s(assignment) for assignment in first]
                 series.lateness.observe_all(late)
+                for late_s, assignment in zip(late, first, strict=True):
+                    if asks(assignment):
+                        JOB_SERIES.measure_leased(assignment, late_s)
                 _show_slowest(series.lateness, late, first)
 
     def measure_ended(self, ended: Sequence["Done"], clock_offset_s: float) -> None:
@@ -84,6 +88,9 @@ class Measures:
                 for done, attempt in zip(group, attempts, strict=True)
             ]
             series.duration.observe_all(took)
+            for took_s, done, attempt in zip(took, group, attempts, strict=True):
+                if asks(attempt):
+                    JOB_SERIES.measure_ended(done, attempt, took_s)
             _show_slowest(series.duration, took, attempts)
             for outcome, count in Counter(done.completion.outcome for done in group).items():
                 series.ended_as(outcome.value).inc(count)

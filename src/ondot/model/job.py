@@ -111,6 +111,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     throttle: Throttle | None = None
     depends_on: tuple[str, ...] = ()
     """The ids of the one-time jobs that it waits for. Before submit also their keys."""
+    metrics: bool = False
+    """A recurring job may ask for series of its own in the metrics (`flow.job_series`)."""
 
     @property
     def recurs(self) -> bool:

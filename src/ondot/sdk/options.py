@@ -47,6 +47,7 @@ class JobOptions(TypedDict, total=False):
     pool: str | None
     labels: Mapping[str, str] | None
     pause_after_failures: int | None
+    metrics: bool | None
     key: str | None
     overlap: Overlap | None
     concurrency: int | None
@@ -78,7 +79,7 @@ SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule", "event")
 IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter", "spread")
 """Options that are fields of the body's schedule."""
 
-RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures", "expect")
+RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures", "expect", "metrics")
 COUNTS: Final = ("retries", "pause_after_failures", "concurrency", "key_concurrency")
 """Options that are whole numbers: a timedelta would become one."""
 ENQUEUED_ONLY: Final = ("unique", "debounce", "throttle")

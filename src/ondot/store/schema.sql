@@ -709,6 +709,7 @@ CREATE TABLE ondot.job_version (
     superseded_at timestamp with time zone,
     CONSTRAINT job_version_pkey PRIMARY KEY (job_id, version)
 );
+CREATE INDEX job_version_metrics ON ondot.job_version USING btree (job_id) WHERE ((superseded_at IS NULL) AND ((spec ->> 'metrics'::text) = 'true'::text));
 CREATE INDEX job_version_superseded ON ondot.job_version USING btree (superseded_at) WHERE (superseded_at IS NOT NULL);
 
 CREATE TABLE ondot.kept_from (

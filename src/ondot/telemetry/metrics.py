@@ -149,6 +149,27 @@ DURATION = Histogram(
     registry=REGISTRY,
     has_exemplars=True,
 )
+OF_JOB: Final = ("tenant", "job_name")
+"""Not `job`: that is Prometheus's own label."""
+JOB_LATENESS = Histogram(
+    "ondot_job_lateness_seconds",
+    "As ondot_start_lateness_seconds, of a job that asks for it",
+    OF_JOB,
+    buckets=WAITS,
+    registry=REGISTRY,
+    has_exemplars=True,
+)
+JOB_DURATION = Histogram(
+    "ondot_job_duration_seconds",
+    "As ondot_attempt_duration_seconds, of a job that asks for it",
+    OF_JOB,
+    buckets=DURATIONS,
+    registry=REGISTRY,
+    has_exemplars=True,
+)
+JOB_ATTEMPTS = Counter(
+    "ondot_job_attempts_total", "Outcomes of a job that asks for it", [*OF_JOB, "outcome"], registry=REGISTRY
+)
 REQUESTS = Histogram(
     "ondot_http_request_seconds",
     "Requests to the API",

@@ -62,7 +62,8 @@ BEGIN
             advice := 'For example 300.';
         END IF;
     END LOOP;
-    FOREACH field IN ARRAY ARRAY[{{at_creation}}, 'key', 'schedule', 'pause_after_failures', 'secrets', 'depends_on', 'expect'] LOOP
+    FOREACH field IN ARRAY ARRAY[{{at_creation}}, 'key', 'schedule', 'pause_after_failures', 'secrets', 'depends_on', 'expect',
+                                 'metrics'] LOOP
         EXIT WHEN fault IS NOT NULL;
         IF coalesce(json_typeof(spec->field), 'null') <> 'null' THEN
             RAISE EXCEPTION 'A job with "%" cannot be enqueued in a transaction.', field USING
