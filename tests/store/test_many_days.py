@@ -34,6 +34,7 @@ from ondot.model.execution import State
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, first_id_at
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.planning import first_execution_id
+from ondot.model.query import parse
 from ondot.model.report.window import Window
 from ondot.model.schedule import OnEvent, Schedule
 from ondot.model.workflow.states import RunState
@@ -57,7 +58,10 @@ from ondot.store import (
     report,
     run_reads,
     run_views,
+    search,
+    search_jobs,
     steps,
+    trace_links,
     unique_keys,
 )
 from ondot.store.audit import By
@@ -267,6 +271,10 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await run_views.list_run_executions(connection, DEFAULT_TENANT, run, world.now)
     await run_views.list_step_executions(connection, DEFAULT_TENANT, run, 0, world.now, PAGE)
     await run_views.list_early_attempts(connection, DEFAULT_TENANT, run, [letter], world.now)
+    for text in ("state:failed", "payload.customer=42"):
+        await search.search_executions(connection, DEFAULT_TENANT, parse(text))
+    await search_jobs.search_jobs(connection, DEFAULT_TENANT, parse("state:active", of="jobs"))
+    await trace_links.find_event_traces(connection, DEFAULT_TENANT, [letter])
     await forecast.measure_durations(connection, DEFAULT_TENANT)
     await forecast.count_actual(connection, DEFAULT_TENANT, world.now - timedelta(hours=1), world.now, 60)
     await forecast.find_once_pools(connection, DEFAULT_TENANT, [once_id])
