@@ -24,8 +24,11 @@ from ondot.store.search_conditions import (
     LIVE,
     Branch,
     Parameters,
+    Recurring,
     excludes_successes,
+    includes_steps,
     job_ids,
+    name_patterns,
     needs_job,
 )
 from ondot.store.search_walk import BUDGET_S, Walk, id_bounds
@@ -39,6 +42,8 @@ PLANNED_AHEAD = timedelta(hours=1)
 ONCE_BEFORE = timedelta(days=1)
 """Most one-time jobs run within a day: these are read by a join, and the others one by one."""
 MOST_WORKERS = 1_000
+MOST_RECURRING = 5_000
+"""A tenant with more recurring jobs is searched by a lookup of each execution's job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +104,12 @@ async def start_walk(
     hosts = [value.as_like() for term in query.named("worker") for value in term.values]
     workers = await connection.fetch(_SQL["workers_on"].text, hosts, MOST_WORKERS) if hosts else []
     by_job = needs_job(query)
+    recurring = await _read_recurring(connection, tenant_no, query)
     parameters = Parameters(after=6 if by_job else 4)
     text = _SQL["search_chunk_by_job" if by_job else "search_chunk"].text
     for branch in (LIVE, ENDED):
-        condition = Branch(branch, parameters, kept.now, [row["id"] for row in workers]).condition(query)
+        hosted = [row["id"] for row in workers]
+        condition = Branch(branch, parameters, kept.now, hosted, recurring).condition(query)
         if pool_nos is not None:
             condition += f" AND e.pool_no = ANY ({parameters.add(list(pool_nos), 'integer[]')})"
         text = text.replace(f"true /* {branch} */", condition)
@@ -128,3 +135,19 @@ async def start_walk(
         before=min(upper, after or LAST_ID),
         down_to=down_to,
     )
+
+
+async def _read_recurring(
+    connection: Connection, tenant_no: TenantNo, query: Query
+) -> dict[tuple[str, ...], Recurring]:
+    """For each term on names, unless steps are searched, whose jobs are those of their runs."""
+    if includes_steps(query):
+        return {}
+    known: dict[tuple[str, ...], Recurring] = {}
+    for term in query.named("", "job"):
+        patterns = name_patterns(term)
+        rows = await connection.fetch(_SQL["recurring_jobs"].text, tenant_no, patterns, MOST_RECURRING + 1)
+        if len(rows) > MOST_RECURRING:
+            return {}
+        known[patterns] = Recurring([row["id"] for row in rows], [row["id"] for row in rows if row["is_named"]])
+    return known

@@ -4,7 +4,7 @@ Values never become part of a text. A negated term is `IS NOT TRUE`: an executio
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 from uuid import UUID
@@ -33,10 +33,24 @@ _ERROR: Final = {
     " THEN concat_ws(E'\\n', e.error->>'message', e.error->>'code', e.reason) END",
 }
 _LABELS: Final = {LIVE: "ondot.labels_of($1, e.job_id)", ENDED: "e.labels"}
-PAYLOAD: Final = (
-    "coalesce(e.payload, d.once_spec->'payload', (SELECT v.spec->'payload' FROM ondot.job_version v"
-    " WHERE v.job_id = e.job_id AND v.version = e.job_version AND v.tenant_no = $1))"
+JOB: Final = (
+    "CASE WHEN e.origin = 'step' THEN (SELECT r.job_id FROM ondot.run r WHERE r.id = e.job_id AND r.tenant_no = $1)"
+    " ELSE e.job_id END"
 )
+"""The job of an execution: that of a step is its run's."""
+ONCE: Final = (
+    "(SELECT {0} FROM ondot.job_once o WHERE o.id = {1} AND o.id >= $5 AND o.id < $6 AND o.tenant_no = $1),"
+    " (SELECT {0} FROM ondot.find_once($1, {1}) o WHERE {1} < $5)"
+)
+"""A column of a one-time job `o`, or NULL. PostgreSQL evaluates the lookups one by one, until one returns a value."""
+_OF_JOB: Final = "(SELECT b.name FROM ondot.job b WHERE b.id = {1} AND b.tenant_no = $1)"
+_OF_VERSION: Final = (
+    "(SELECT v.spec->'payload' FROM ondot.job_version v"
+    " WHERE v.job_id = e.job_id AND v.version = e.job_version AND v.tenant_no = $1)"
+)
+NAME: Final = f"coalesce({_OF_JOB}, {ONCE})".format("o.name", JOB)
+ONCE_NAME: Final = f"coalesce({ONCE})".format("o.name", "e.job_id")
+PAYLOAD: Final = f"coalesce(e.payload, {_OF_VERSION}, {ONCE})".format("o.spec->'payload'", "e.job_id")
 NUMBER: Final = r"'^-?[0-9]{1,30}(\.[0-9]{1,30})?([eE][+-]?[0-9]{1,2})?$'"
 """Numbers of JSON that PostgreSQL can compare without an overflow."""
 
@@ -79,11 +93,13 @@ class Branch:
     parameters: Parameters
     now: datetime
     workers: Sequence[UUID] = ()
+    recurring: Mapping[tuple[str, ...], "Recurring"] = field(default_factory=dict)
+    """The recurring jobs, by the patterns of a term, if the tenant has not too many."""
 
     def condition(self, query: Query) -> str:
         """The condition of this branch of the statement."""
         texts = ["true"]
-        if not (query.asks_for("origin", "step") or query.asks_for("run")):
+        if not includes_steps(query):
             texts.append("e.origin <> 'step'")
         if self.name == LIVE and not query.asks_for("state", "pending"):
             texts.append("(e.ready_at <= ondot.clock() OR e.attempt_no > 0)")
@@ -96,8 +112,36 @@ class Branch:
         return " AND ".join(texts)
 
 
+@dataclass(frozen=True, slots=True)
+class Recurring:
+    """All recurring jobs of a tenant, and those of them whose names match."""
+
+    all: Sequence[UUID]
+    named: Sequence[UUID]
+
+
+def name_patterns(term: Term) -> tuple[str, ...]:
+    """What the name of a job must match."""
+    return tuple(likes(term, part=not term.name))
+
+
+def _name_text(branch: Branch, term: Term) -> str:
+    """Where all recurring jobs are known, their executions are decided by the job's id: only those of one-time jobs
+    cost a lookup."""
+    patterns = name_patterns(term)
+    add = branch.parameters.add
+    known = branch.recurring.get(patterns)
+    if known is None:
+        return f"{NAME} ILIKE ANY ({add(list(patterns), 'text[]')})"
+    named, all_ = add(list(known.named), "uuid[]"), add(list(known.all), "uuid[]")
+    return (
+        f"e.job_id = ANY ({named})"
+        f" OR e.job_id <> ALL ({all_}) AND {ONCE_NAME} ILIKE ANY ({add(list(patterns), 'text[]')})"
+    )
+
+
 def _word(branch: Branch, term: Term) -> str:
-    return f"d.name ILIKE ANY ({branch.parameters.add(likes(term, part=True), 'text[]')})"
+    return _name_text(branch, term)
 
 
 def _job(branch: Branch, term: Term) -> str:
@@ -105,7 +149,7 @@ def _job(branch: Branch, term: Term) -> str:
     by_id = f"e.job_id = ANY ({branch.parameters.add(ids, 'uuid[]')})"
     if len(ids) == len(term.values):
         return by_id
-    return f"{by_id} OR d.name ILIKE ANY ({branch.parameters.add(likes(term), 'text[]')})"
+    return f"{by_id} OR {_name_text(branch, term)}"
 
 
 def _state(branch: Branch, term: Term) -> str:
@@ -215,6 +259,11 @@ def likes(term: Term, *, part: bool = False) -> list[str]:
 def pool_text(column: str, term: Term, parameters: Parameters) -> str:
     pools = "(ARRAY(SELECT p.pool_no FROM ondot.pool p WHERE p.name ILIKE ANY "
     return f"{column} = ANY {pools}({parameters.add(likes(term), 'text[]')})))"
+
+
+def includes_steps(query: Query) -> bool:
+    """Steps of runs are listed only if they are asked for."""
+    return query.asks_for("origin", "step") or query.asks_for("run")
 
 
 def excludes_successes(query: Query) -> bool:

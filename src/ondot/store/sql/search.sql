@@ -1,23 +1,6 @@
 -- The statements of a search. `store.search` replaces `true /* … */` by the conditions of a query, whose values are parameters
 -- after those of the block. Each statement reads one range of ids: only the tables of those days are planned and locked.
 
--- fragment: job
--- The job of an execution `e`: that of a step is its run's.
-CASE WHEN e.origin = 'step' THEN (SELECT r.job_id FROM ondot.run r WHERE r.id = e.job_id AND r.tenant_no = $1) ELSE e.job_id END
-
--- fragment: with_job
--- Its name, and the spec of a one-time job. Most one-time jobs are of the days $5 to $6, which are read as tables; the others
--- are looked up one by one, and only if the branches before return nothing.
-LEFT JOIN LATERAL (
-    SELECT b.name, NULL::json AS once_spec FROM ondot.job b WHERE b.id = {{job}} AND b.tenant_no = $1
-    UNION ALL
-    SELECT o.name, o.spec FROM ondot.job_once o
-    WHERE o.id = {{job}} AND o.id >= $5::uuid AND o.id < $6::uuid AND o.tenant_no = $1
-    UNION ALL
-    SELECT f.name, f.spec FROM ondot.find_once($1, {{job}}) f WHERE {{job}} < $5
-    LIMIT 1
-) d ON true
-
 -- name: search_chunk :many
 -- index: execution_pkey, history_pkey, history_job or history_not_succeeded, backwards
 -- Executions of a range of ids, newest first, live and ended.
@@ -32,17 +15,25 @@ UNION ALL
 ORDER BY id DESC LIMIT $4;
 
 -- name: search_chunk_by_job :many
--- index: execution_pkey, history_pkey or history_not_succeeded, backwards; job_pkey, job_once_pkey, run_pkey
--- The same with conditions on the job.
--- $1 tenant_no, $2 from id, $3 before id, $4 limit, $5 from id and $6 before id of most one-time jobs
-(SELECT e.id FROM ondot.execution e {{with_job}}
- WHERE e.tenant_no = $1::integer AND e.id >= $2::uuid AND e.id < $3::uuid AND true /* live */
+-- index: as search_chunk; job_once_pkey, job_version_pkey, run_pkey
+-- The same with conditions that read the job: most one-time jobs are those of the days $5 to $6, the others are looked up one
+-- by one (find_once).
+-- $1 tenant_no, $2 from id, $3 before id, $4 limit, $5 from id and $6 before id of one-time jobs
+(SELECT e.id FROM ondot.execution e
+ WHERE e.tenant_no = $1::integer AND e.id >= $2::uuid AND e.id < $3::uuid AND $5::uuid <= $6::uuid AND true /* live */
  ORDER BY e.id DESC LIMIT $4::integer)
 UNION ALL
-(SELECT e.id FROM ondot.history e {{with_job}}
+(SELECT e.id FROM ondot.history e
  WHERE e.tenant_no = $1 AND e.id >= $2 AND e.id < $3 AND true /* ended */
  ORDER BY e.id DESC LIMIT $4)
 ORDER BY id DESC LIMIT $4;
+
+-- name: recurring_jobs :many
+-- index: job_name
+-- The recurring jobs of a tenant, and whether each has one of these names. A tenant with more than the limit is searched
+-- without them.
+-- $1 tenant_no, $2 patterns of LIKE, $3 limit
+SELECT id, name ILIKE ANY ($2::text[]) AS is_named FROM ondot.job WHERE tenant_no = $1::integer LIMIT $3::integer;
 
 -- name: workers_on :many
 -- index: worker_pkey
