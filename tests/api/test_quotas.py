@@ -44,6 +44,8 @@ async def test_creates_over_the_rate_are_refused_with_the_quota_and_when(owned: 
     assert refused.headers["ratelimit-policy"] == '"creates";q=10;w=10'
     assert refused.headers["ratelimit"] == '"creates";r=0;t=3'
     assert await owned.world.count("execution") == 10
+    [reached] = await owned.world.fetch("SELECT kind, subject, message FROM ondot.condition")
+    assert (reached["kind"], reached["subject"]) == ("quota", "creates"), "an alert may watch it"
     single = await owned.http.post("/v1/jobs", json={"function": "f"}, headers=ACME)
     assert (single.status_code, single.headers["retry-after"]) == (429, "1")
     assert (await owned.http.post("/v1/jobs", json={"function": "f"})).status_code == 201, (

@@ -12,6 +12,7 @@ from ondot.flow.alerts.conditions import clear_condition, report_condition
 from ondot.flow.alerts.define import create_alert, mute_alert, remove_alert, update_alert
 from ondot.flow.alerts.evaluate import Evaluator
 from ondot.flow.alerts.incidents import acknowledge, resolve
+from ondot.flow.explain import explain_job
 from ondot.flow.tenants import resume_tenant, suspend_tenant
 from ondot.model.alerts.kinds import KINDS
 from ondot.model.channel import Message
@@ -125,6 +126,10 @@ async def test_failing_in_a_row_is_one_incident_that_recovers_by_a_success(world
     async with world.database.connection() as connection:
         [of_job] = await open_incidents_of_jobs(connection, DEFAULT_TENANT, [nightly.id, other.id])
         assert of_job.id == incident.id
+    explained = (await explain_job(world.database, DEFAULT_TENANT, nightly.id)).job
+    assert [reason.facts["incident_id"] for reason in explained.reasons if reason.code == "incident"] == [
+        str(incident.id)
+    ]
     assert await alerts.look(after=3601) == 1
     assert alerts.kinds[-1] == "reminder"
 

@@ -16,15 +16,16 @@ process adds what it has accepted since. So the quota may be exceeded by what ot
 import asyncio
 import math
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
+from ondot.flow.alerts.conditions import report_condition
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.submit import OnCreated
-from ondot.model.errors import QuotaExceeded, TooLarge
+from ondot.model.errors import QuotaExceeded, TooLarge, Unavailable
 from ondot.model.gates import Rate
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
@@ -40,6 +41,8 @@ KEPT_S: Final = 1.0
 READ_EVERY_S: Final = 1.0
 COUNTED_BY_OTHERS: Final = timedelta(seconds=10)
 JOBS_AGAIN_S: Final = 5
+REPORT_EVERY_S: Final = 15.0
+REACHED_S: Final = 60.0
 TENANTS_KEPT: Final = 10_000
 
 
@@ -81,6 +84,8 @@ class QuotaGuard:
         """Tenants with series of their own, if any may have them."""
         self._portions: dict[tuple[TenantNo, str], _Portion] = {}
         self._counts: dict[TenantNo, _Count] = {}
+        self._reported: dict[tuple[TenantNo, str], float] = {}
+        """When a refusal was reported to alerts last."""
 
     def with_quotas(self, tenant_no: TenantNo) -> Tenant | None:
         """The tenant, if it has quotas. It was read when the request was authorized."""
@@ -179,7 +184,7 @@ class QuotaGuard:
             async with self._database.connection() as connection:
                 adding -= len(await find_keys_in_use(connection, tenant.tenant_no, keys))
         if adding and counted.live + adding > most:
-            raise self._refusal(
+            raise await self._refusal(
                 tenant,
                 "jobs",
                 most,
@@ -245,7 +250,7 @@ class QuotaGuard:
                     return
                 wait_s, portion.refused = taken.wait_s, count
                 portion.empty_until_s = now_s + wait_s
-        raise self._refusal(
+        raise await self._refusal(
             tenant,
             quota,
             rate.limit,
@@ -268,13 +273,32 @@ class QuotaGuard:
         if portion is not None and count > 0:
             portion.tokens = min(portion.tokens + count, portion.rate.burst)
 
-    def _refusal(
+    async def _refusal(
         self, tenant: Tenant, quota: str, limit: int, wait_s: int, message: str, **facts: object
     ) -> QuotaExceeded:
         QUOTA_REFUSALS.labels(quota).inc()
         if self._is_shown(tenant.name):
             TENANT_QUOTA_REFUSALS.labels(tenant.name, quota).inc()
+        await self._report(tenant.tenant_no, quota, message)
         return QuotaExceeded(message, quota=quota, limit=limit, retry_after_s=wait_s, **facts)
+
+    async def _report(self, tenant_no: TenantNo, quota: str, message: str) -> None:
+        """For alerts: the condition ends when the quota was not reached for a minute."""
+        now_s = monotonic()
+        if now_s - self._reported.get((tenant_no, quota), -math.inf) < REPORT_EVERY_S:
+            return
+        self._reported[tenant_no, quota] = now_s
+        with suppress(Unavailable):  # a refusal needs no database
+            async with self._database.connection() as connection:
+                await report_condition(
+                    connection,
+                    "quota",
+                    tenant_no,
+                    quota,
+                    f"The quota of {quota} is reached: {message}",
+                    {"command": "ondot tenant get", "path": "/usage"},
+                    holds_s=REACHED_S,
+                )
 
     def _is_shown(self, name: str) -> bool:
         """Whether this tenant has series of its own; with `*` the first that are refused have."""

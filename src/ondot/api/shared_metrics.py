@@ -8,6 +8,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import Metric
 
+from ondot.model.alerts.kinds import KINDS
 from ondot.model.errors import Unavailable
 from ondot.model.liveness import is_stalled
 from ondot.model.tenant import TENANTS_SHOWN, Tenant, TenantState
@@ -17,6 +18,7 @@ from ondot.store.check import list_found
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.fleet import list_workers, read_nodes
+from ondot.store.incidents import count_incidents_by_kind
 from ondot.store.lineage import read_lineage
 from ondot.store.overview import Depth, count_dead_letters, count_jobs, read_held_back, read_queue_depth
 from ondot.store.queue import oldest_due
@@ -181,6 +183,11 @@ async def _add_jobs(connection: Connection, registry: CollectorRegistry) -> None
     jobs.labels("active").set(active)
     jobs.labels("paused").set(paused)
     dead_letters.set(await count_dead_letters(connection))
+    incidents = Gauge("ondot_incidents_open", "Open incidents by the kind of their alert", ["kind"], registry=registry)
+    for kind in KINDS:
+        incidents.labels(kind).set(0)
+    for kind, _, count in await count_incidents_by_kind(connection):
+        incidents.labels(kind).inc(count)
 
 
 async def _add_runs(connection: Connection, registry: CollectorRegistry) -> None:

@@ -35,6 +35,7 @@ from ondot.store.events import EventFilter, list_events
 from ondot.store.executions import SkippedRow, find_latest_ended, list_skipped
 from ondot.store.expect import list_misses
 from ondot.store.explain import find_executions, find_oldest_live, read_executions, read_fire, read_job
+from ondot.store.incidents import open_incidents_of_jobs
 from ondot.store.jobs import JobRow, get_job, get_jobs
 
 EXECUTIONS_EXPLAINED = 5
@@ -98,9 +99,10 @@ async def explain_job(
         fire = await _explain_fire(work, facts, at) if at is not None else None
         missed = await _explain_misses(work, row) if row.spec.expect is not None else ()
         event = await _last_event(work, facts.schedule)
+        incidents = await _explain_incidents(work, job_id)
     facts = await _measure(facts, {version: spec for (_, version), spec in owed_by.items()})
     explanation = job_explained(facts, tuple(executions), last, event)
-    explanation = replace(explanation, reasons=(*explanation.reasons, *missed))
+    explanation = replace(explanation, reasons=(*explanation.reasons, *missed, *incidents))
     return JobExplanation(explanation, facts.live, executions, skipped, fire)
 
 
@@ -118,6 +120,18 @@ async def _explain_misses(work: Work, row: JobRow, execution_id: ExecutionId | N
         )
         for miss in await list_misses(work.connection, work.tenant_no, row.id, MISSES_READ)
         if miss.cleared_at is None and (execution_id is None or miss.execution_id == execution_id)
+    )
+
+
+async def _explain_incidents(work: Work, job_id: JobId) -> tuple[Reason, ...]:
+    """The open incidents that it is a cause of."""
+    return tuple(
+        Reason(
+            "incident",
+            f"It is a cause of an open incident, since {incident.opened_at:%Y-%m-%d %H:%M:%S} UTC: {incident.title}.",
+            facts={"incident_id": str(incident.id), "acknowledged_by": incident.acknowledged_by},
+        )
+        for incident in await open_incidents_of_jobs(work.connection, work.tenant_no, [job_id])
     )
 
 

@@ -77,6 +77,7 @@ Code = Literal[
     "waits_for_run",
     "waits_for_end",
     "expectation",
+    "incident",
 ]
 
 
