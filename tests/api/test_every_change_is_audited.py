@@ -469,6 +469,7 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
 
 CHANGE_NOTHING: Final = {
     "POST /v1/events/try": "tries a filter",
+    "POST /v1/alerts/preview": "looks at what holds now",
     "POST /v1/schedules/preview": "computes fires",
     "POST /v1/events": "thousands a second, each of which is its own record",
     "DELETE /v1/sessions": "the caller signs out; sign-ins are on record",

@@ -205,8 +205,8 @@ async def get_one(services: RequestServices, tenant_no: Tenant, id_: AlertPath, 
 async def update(
     services: RequestServices,
     caller: CallerDep,
-    id_: AlertPath,
     body: JsonBody,
+    id_: AlertPath,
     by: ByCaller,
     response: Response,
     if_match: Annotated[
@@ -233,7 +233,7 @@ async def update(
     response_model=AlertOut,
     openapi_extra=takes(MuteBody),
 )
-async def mute(services: RequestServices, tenant_no: Tenant, id_: AlertPath, body: JsonBody, by: ByCaller) -> AlertOut:
+async def mute(services: RequestServices, tenant_no: Tenant, body: JsonBody, id_: AlertPath, by: ByCaller) -> AlertOut:
     """Send no opening and no reminder for a while; `{"for": 0}` ends it. Recoveries are sent."""
     wanted = read_form(MuteBody, body, 'for example {"for": "2h"}')
     return alert_out(await mute_alert(services.database, tenant_no, id_, wanted, by=by))
