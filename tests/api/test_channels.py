@@ -426,3 +426,20 @@ async def test_that_the_database_is_away_is_sent_from_memory_and_recorded_later(
         assert (condition["kind"], json.loads(condition["details"])["sent_to"]) == ("database", ["ops"])
         assert (world.now - condition["since"]).total_seconds() == 31
         await caller.close()
+
+
+@proves("O4", "T3")
+async def test_a_channel_reaches_no_private_address_unless_it_is_allowed(world: World, receiver: Receiver) -> None:
+    async with open_channels(world, allow_private_targets=False) as channels:
+        await channels.create(webhook={"url": receiver.url})
+        await channels.send(message(world))
+        await channels.deliver()
+        [delivery] = await channels.deliveries()
+        assert delivery["state"] == "FAILED"
+        assert "127.0.0.1" in delivery["error"]
+        assert receiver.received == []
+        assert (await channels.api.http.delete("/v1/channels/ops")).status_code == 200
+        # Its job goes with it, and nobody has to replay what was not delivered.
+        await world.retain()
+        assert await world.value("SELECT state FROM ondot.job WHERE tenant_no = 0") == "DELETED"
+        assert await world.value("SELECT count(*) FROM ondot.dead_letter WHERE resolved_at IS NULL") == 0

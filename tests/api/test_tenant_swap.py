@@ -296,7 +296,7 @@ def shape_of(answer: httpx2.Response, said: str) -> tuple[int, str]:
     text = answer.text.replace(said, "…")
     text = re.sub(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "id", text)
     return answer.status_code, re.sub(
-        r"token=[\w-]+|whsec_[^\"]+|data-mark=.\w+|ondk_\w+|ondh_\w+|secret\":\"[\w-]+|[0-9T:.-]{15,40}Z?", "…", text
+        r"token=[\w-]+|whsec_[^\"]+|data-mark=.\w+|ondk_\w+|ond[hp]_\w+|secret\":\"[\w-]+|[0-9T:.-]{15,40}Z?", "…", text
     )
 
 

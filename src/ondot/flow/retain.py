@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.store.channels import forget_deliveries
+from ondot.store.channels import forget_deliveries, retire_channel_jobs
 from ondot.store.conditions import forget_conditions
 from ondot.store.database import Database
 from ondot.store.dependencies import end_blocked, find_stuck
@@ -154,6 +154,7 @@ class Retention:
 
     async def _forget_deliveries(self) -> int:
         async with self._database.connection() as connection:
+            await retire_channel_jobs(connection)
             return await forget_deliveries(connection, self._days, ROWS_A_PASS)
 
     async def _forget_incidents(self) -> int:
