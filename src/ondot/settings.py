@@ -180,7 +180,13 @@ class Settings(BaseSettings):
         None, description="where the page of an execution links to its trace, with {trace_id} in it"
     )
     retention_days: int = Field(
-        30, ge=1, le=3650, description="how long ended jobs, their versions and resolved dead letters are kept"
+        30, ge=1, le=3650, description="how long history, ended jobs, their versions and resolved dead letters are kept"
+    )
+    retention_min_days: int | None = Field(
+        None, ge=1, le=3650, description="while the disk is nearly full, history is kept only this long; unset: never"
+    )
+    disk_limit: int | None = Field(
+        None, ge=1_000_000, description="bytes that the database may have, to know when its disk is nearly full"
     )
     queue_ceiling: int | None = Field(
         None, ge=1, le=1_000_000, description="while this many due executions wait in a pool, new jobs for it get 429"

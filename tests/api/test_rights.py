@@ -154,6 +154,7 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/audit": Right.AUDIT_READ,
     "GET /v1/audit/export": Right.AUDIT_READ,
     "GET /v1/audit/verify": Right.AUDIT_READ,
+    "GET /v1/history": Right.FLEET_MANAGE,
     "GET /v1/tenants": Right.TENANTS_MANAGE,
     "POST /v1/tenants": Right.TENANTS_MANAGE,
     "GET /v1/tenants/{name}": Right.TENANT_MANAGE,

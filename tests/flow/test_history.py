@@ -1,6 +1,7 @@
 """History ends: days past their retention are rewritten, with what must stay, whatever happens meanwhile (O1)."""
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -10,6 +11,7 @@ import pytest
 
 from ondot.document.tenants import new_tenant, patched_tenant
 from ondot.flow.audit_seal import Sealer
+from ondot.flow.audit_verify import verify_audit
 from ondot.flow.backfill import Backfill, count_backfill, start_backfill
 from ondot.flow.change.change import pause
 from ondot.flow.days import make_days
@@ -17,7 +19,9 @@ from ondot.flow.events.receive import EventReceiver
 from ondot.flow.explain import explain_execution
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
+from ondot.flow.history.seals import SealRemoval
 from ondot.flow.tenants import create_tenant, update_tenant
+from ondot.model.audit_chain import SealKey
 from ondot.model.errors import InvalidBody, NotFound, Unavailable
 from ondot.model.event import read_event
 from ondot.model.execution import State
@@ -391,3 +395,59 @@ async def test_an_installation_has_at_most_four_retentions(world: World) -> None
     assert row.tenant.retention_days == 14
     row = await update_tenant(world.database, "t7", lambda tenant: patched_tenant({"retention_days": None}, tenant))
     assert row.tenant.retention_days is None
+
+
+@proves("O1", "O4")
+async def test_a_disk_that_is_nearly_full_shortens_the_retention_only_if_that_is_allowed(world: World) -> None:
+    old = await run_one(world)
+    await age(world, 9)
+
+    async def rewrite_with(**settings: int) -> bool:
+        changed = world.database.settings.model_copy(update=settings)
+        rewriting = Rewriting(dataclasses.replace(world.database, settings=changed))
+        while await rewriting.one_pass():
+            pass
+        return await is_there(world, old)
+
+    assert await rewrite_with(disk_limit=1_000_000)
+    [condition] = await world.fetch("SELECT kind, message FROM ondot.condition")
+    assert condition["kind"] == "disk"
+    assert "ONDOT_RETENTION_MIN_DAYS" in condition["message"]
+    assert await rewrite_with(disk_limit=1_000_000_000_000, retention_min_days=7)
+    assert await world.count("condition") == 0
+    assert not await rewrite_with(disk_limit=1_000_000, retention_min_days=7)
+
+
+@proves("O1", "T6")
+async def test_the_audit_log_can_be_verified_though_its_first_seals_have_gone(world: World) -> None:
+    key = SealKey(b"k" * 32)
+    sealer = Sealer(world.database, key)
+
+    async def enter(count: int) -> None:
+        for _ in range(count):
+            async with world.database.connection() as connection:
+                await record(connection, DEFAULT_TENANT, "ann", "job.pause", None)
+            await sealer.one_pass()
+            await world.advance(1)
+
+    await enter(3)
+    await age(world, 32)
+    await enter(2)
+    await rewrite(world)
+    verdict = await verify_audit(world.database, DEFAULT_TENANT, [key])
+    assert verdict.is_intact, verdict.faults
+    assert (verdict.entries, verdict.gone, verdict.first_seq) == (2, 3, 1)
+    removal = SealRemoval(world.database, key)
+    while await removal.one_pass():
+        pass
+    verdict = await verify_audit(world.database, DEFAULT_TENANT, [key])
+    assert verdict.is_intact, verdict.faults
+    assert (verdict.entries, verdict.gone, verdict.first_seq, verdict.seals) == (2, 0, 4, 2)
+    await enter(1)
+    assert (await verify_audit(world.database, DEFAULT_TENANT, [key])).is_intact
+    # To remove more needs the key, and younger entries are missed.
+    await world.fetch("DELETE FROM ondot.audit_seal WHERE seq = 4")
+    await world.fetch("UPDATE ondot.audit_cut SET seq = 4, hash = (SELECT prev FROM ondot.audit_seal WHERE seq = 5)")
+    faults = [fault.what for fault in (await verify_audit(world.database, DEFAULT_TENANT, [key])).faults]
+    assert any("without the key" in what for what in faults)
+    assert any("in no seal" in what for what in faults)

@@ -41,6 +41,7 @@ BLOCKS: Final = {
     "keep_event_match": "a rewriting of a day",
     "keep_event": "a rewriting of a day",
     "keep_audit": "a rewriting of a day",
+    "list_kept_from": "housekeeping, which then looks at the log of each tenant",
     # Master keys belong to the installation.
     "count_plain_credentials": "`ondot doctor` counts jobs of all tenants",
     "count_masters": "which master keys are in use",

@@ -49,6 +49,7 @@ from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
 from ondot.cli.fleet import fleet
 from ondot.cli.forecast import forecast
+from ondot.cli.history import history
 from ondot.cli.output import show_line
 from ondot.cli.report import report
 from ondot.cli.roles import api, scheduler, worker
@@ -107,6 +108,7 @@ app.add_typer(event.app, name="event", rich_help_panel=USE)
 app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
 app.command("report", rich_help_panel=USE)(report)
 app.command("fleet", rich_help_panel=USE)(fleet)
+app.command("history", rich_help_panel=USE)(history)
 app.add_typer(pool.app, name="pool", rich_help_panel=USE)
 app.command("forecast", rich_help_panel=USE)(forecast)
 app.add_typer(secret.app, name="secret", rich_help_panel=USE)

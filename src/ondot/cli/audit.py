@@ -163,6 +163,8 @@ def _show(verdicts: list[Json]) -> None:
             f"{verdict['head_seal']} {head[:16]}…" if head else "none",
         )
     show(drawn)
+    if since := min((each["complete_since"] for each in verdicts if each.get("complete_since")), default=None):
+        show_line(f"Entries before {since} may be gone: their retention is over.")
     for verdict in verdicts:
         for fault in verdict["faults"]:
             show_line(f"{verdict.get('tenant', 'own')}: {fault['what']}")

@@ -4,7 +4,8 @@ Walks the chain of seals in batches, so that neither a long transaction nor much
 follow the one before it, have the hash of its content, and, if its key is known, a valid signature; each entry that it
 lists must exist and have the digest that it lists. Then every entry must be in a seal or wait for one. The newest seal
 must be signed if there is a key: its signature covers the whole chain. `head`: a hash from an old log must still be
-in the chain, which shows that the end of the chain was not cut off.
+in the chain, which shows that the end of the chain was not cut off. Entries that are older than kept history are gone
+with their seals (`flow.history.seals`): the chain is verified from the cut on.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -19,6 +20,7 @@ from ondot.model.ids import INSTALLATION, TenantNo, first_id_at, instant_of
 from ondot.store.audit_seals import (
     StoredSeal,
     count_open_entries,
+    find_cut,
     find_seal_by_hash,
     find_seal_range,
     find_unsealed,
@@ -28,6 +30,7 @@ from ondot.store.audit_seals import (
 )
 from ondot.store.database import Database
 from ondot.store.day_bounds import LAST_ID
+from ondot.store.day_rewrite import read_kept_from
 from ondot.store.newest import NO_ID, read_kept
 
 SEALS_AT_ONCE: Final = 100
@@ -54,6 +57,12 @@ class Verdict:
     """Entries that wait for their seal: those of the last second."""
     signed: int = 0
     """Seals whose signature was checked."""
+    gone: int = 0
+    """Entries that seals still list and that are older than kept history."""
+    first_seq: int = 1
+    """Seals before it were removed with their entries."""
+    complete_since: datetime | None = None
+    """Entries before it may be gone; None: none is."""
     head_seq: int = 0
     head: bytes | None = None
     fault_count: int = 0
@@ -71,6 +80,9 @@ class Verdict:
             "seals": self.seals,
             "waiting": self.waiting,
             "signed": self.signed,
+            "gone": self.gone,
+            "first_seal": self.first_seq,
+            "complete_since": self.complete_since,
             "head": None if self.head is None else self.head.hex(),
             "head_seal": self.head_seq,
             "fault_count": self.fault_count,
@@ -113,14 +125,25 @@ async def verify_audit(
     before_id = LAST_ID if to_at is None else first_id_at(to_at)
     async with database.connection() as connection:
         first, last, newest = await find_seal_range(connection, tenant_no, from_id, before_id)
-        if head is not None and await find_seal_by_hash(connection, tenant_no, head) is None:
-            verdict.blame(f"No seal has the hash {head.hex()}: the end of the chain was removed, or it was rewritten.")
+        cut = await find_cut(connection, tenant_no)
+        verdict.complete_since, _ = await read_kept_from(connection, tenant_no)
+        is_known = head is None or (cut is not None and head == cut.hash)
+        if not is_known and await find_seal_by_hash(connection, tenant_no, head or b"") is None:
+            older = "" if cut is None else f", or it is of a seal before {cut.seq}, which are not kept any more"
+            verdict.blame(
+                f"No seal has the hash {(head or b'').hex()}: the end of the chain was removed, or it was rewritten"
+                f"{older}."
+            )
+    verdict.first_seq = 1 if cut is None else cut.seq + 1
     if from_at is None:
-        first = 1
+        first = verdict.first_seq
     if to_at is None:
         last = newest
     known = {key.id: key for key in keys}
-    walk = _Walk(verdict, known, must_begin=first == 1)
+    if cut is not None and (key := known.get(cut.key_id or "")) is not None and not cut.is_signed_by(key):
+        verdict.blame(f"The seals up to {cut.seq} were removed without the key that signs the log.", seal=cut.seq)
+    before = BEFORE_THE_FIRST if cut is None else cut.hash
+    walk = _Walk(verdict, known, before if first == verdict.first_seq else None)
     if first is not None and last:
         # The seal before the first is read too, for its hash.
         async for batch in _read_seals(database, tenant_no, max(first - 2, 0), last):
@@ -150,11 +173,12 @@ async def _read_seals(
 class _Walk:
     """Checks each seal against the one before it."""
 
-    def __init__(self, verdict: Verdict, keys: dict[str, SealKey], *, must_begin: bool) -> None:
+    def __init__(self, verdict: Verdict, keys: dict[str, SealKey], before: bytes | None) -> None:
+        """`before`: the hash before the first seal; None: the first that is read is somewhere in the chain."""
         self._verdict = verdict
         self._keys = keys
         self._last: Seal | None = None
-        self._must_begin = must_begin
+        self._before = before
         self._is_signed = False
         self._first_unsigned: int | None = None
 
@@ -177,13 +201,13 @@ class _Walk:
 
     def _check_place(self, seal: Seal) -> None:
         last = self._last
-        if last is None and not self._must_begin:
+        if last is None and self._before is None:
             return
-        expected = 1 if last is None else last.seq + 1
+        expected = self._verdict.first_seq if last is None else last.seq + 1
         if seal.seq != expected:
             missing = f"Seal {expected} is" if seal.seq == expected + 1 else f"Seals {expected} to {seal.seq - 1} are"
             self._verdict.blame(f"{missing} missing.", seal=expected)
-        elif seal.prev != (BEFORE_THE_FIRST if last is None else last.hash):
+        elif seal.prev != (self._before if last is None else last.hash):
             self._verdict.blame(f"Seal {seal.seq} does not follow the seal before it.", seal=seal.seq)
 
     def _check_signature(self, seal: Seal) -> None:
@@ -211,6 +235,7 @@ class _Walk:
 
 
 async def _check_entries(database: Database, verdict: Verdict, batch: Sequence[StoredSeal]) -> None:
+    kept_id = NO_ID if verdict.complete_since is None else first_id_at(verdict.complete_since)
     listed = [(stored.seal, number) for stored in batch for number in range(len(stored.seal.ids))]
     for start in range(0, len(listed), ENTRIES_AT_ONCE):
         part = listed[start : start + ENTRIES_AT_ONCE]
@@ -218,8 +243,11 @@ async def _check_entries(database: Database, verdict: Verdict, batch: Sequence[S
             entries = await read_entries(connection, [seal.ids[number] for seal, number in part])
         for seal, number in part:
             id_, digest = seal.ids[number], seal.digest_of(number)
-            verdict.entries += 1
             entry = entries.get(id_)
+            if entry is None and id_ < kept_id:
+                verdict.gone += 1
+                continue
+            verdict.entries += 1
             if digest == REMOVED:
                 verdict.blame(f"Entry {_name(id_)} was removed before it was sealed.", seal=seal.seq, entry=id_)
             elif entry is None:

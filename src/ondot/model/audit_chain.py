@@ -102,6 +102,30 @@ def is_signed_by(seal: Seal, key: SealKey) -> bool:
     return seal.mac is not None and hmac.compare_digest(seal.mac, key.sign(seal.hash))
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The last seal of a log that was removed, because its entries are older than kept history."""
+
+    tenant_no: TenantNo
+    seq: int
+    hash: bytes
+    key_id: str | None = None
+    mac: bytes | None = None
+
+    @property
+    def content(self) -> bytes:
+        """What is signed."""
+        return hashlib.sha256(b"ondot audit cut\0" + f"{self.tenant_no} {self.seq}\0".encode() + self.hash).digest()
+
+    def is_signed_by(self, key: SealKey) -> bool:
+        return self.mac is not None and hmac.compare_digest(self.mac, key.sign(self.content))
+
+
+def make_cut(tenant_no: TenantNo, seq: int, hash_: bytes, key: SealKey | None) -> Cut:
+    draft = Cut(tenant_no, seq, hash_)
+    return draft if key is None else Cut(tenant_no, seq, hash_, key.id, key.sign(draft.content))
+
+
 def _join(columns: Sequence[Column]) -> bytes:
     """Each with its length, so that no two rows give the same bytes. An absent one differs from an empty one."""
     parts = []

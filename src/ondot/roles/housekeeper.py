@@ -20,6 +20,7 @@ from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.history.archive import Archive
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
+from ondot.flow.history.seals import SealRemoval
 from ondot.flow.job_counts import JobCounts
 from ondot.flow.pings import late_pass
 from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
@@ -101,6 +102,7 @@ class Housekeeper:
         self._removal = Removal(self._patient, objects)
         self._rewriting = Rewriting(database, None if archive is None else Archive(database, archive))
         self._object_removal = ObjectRemoval(database, objects)
+        self._seal_removal = SealRemoval(database, next(iter(seal_keys(database.settings)), None))
         self._advancer = advancer or Advancer(database, dispatcher, objects)
         self._own_events = OwnEvents(database, EventReceiver(database, dispatcher, self._advancer.request))
         self._recovered_at_once = AdaptiveBatch(AT_ONCE)
@@ -120,6 +122,7 @@ class Housekeeper:
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
                 ("history", RETAIN_EVERY_S, self._rewriting.one_pass),
                 ("gone-objects", RETAIN_EVERY_S, self._object_removal.one_pass),
+                ("old-seals", RETAIN_EVERY_S, self._seal_removal.one_pass),
                 ("job-counts", COUNT_EVERY_S, JobCounts(self._patient).one_pass),
                 ("event-windows", RETAIN_EVERY_S, lambda: tidy_events_pass(self._patient)),
                 ("misses", MISSES_EVERY_S, lambda: remove_misses_pass(self._patient)),

@@ -409,6 +409,10 @@ class Client(Requests):
         query = {"force": force or None, "reason": reason}
         return await self._call("DELETE", f"/v1/keys/{_segment(id_)}", query=query)
 
+    async def get_history(self) -> Json:
+        """How much history there is, what stays and why, and what goes next; for owners."""
+        return await self._call("GET", "/v1/history")
+
     # Tenants, for owners.
 
     async def create_tenant(

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from ondot.model.audit_chain import Seal, SealedEntry
+from ondot.model.audit_chain import Cut, Seal, SealedEntry
 from ondot.model.ids import TenantNo, instant_of
 from ondot.store.connection import Connection, Record
 from ondot.store.day_bounds import LAST_ID
@@ -121,6 +121,25 @@ async def find_seal_range(
 async def find_seal_by_hash(connection: Connection, tenant_no: TenantNo, hash_: bytes) -> int | None:
     found: int | None = await connection.fetchval(_SQL["find_seal_by_hash"].text, tenant_no, hash_)
     return found
+
+
+async def find_removable_seal(
+    connection: Connection, tenant_no: TenantNo, before_id: UUID, limit: int
+) -> tuple[int, bytes] | None:
+    """The number and hash of the last seal that may go with all before it; looks at `limit` seals."""
+    row = await connection.fetchrow(_SQL["find_removable_seal"].text, tenant_no, before_id, limit)
+    return (row["seq"], row["hash"]) if row else None
+
+
+async def cut_seals(connection: Connection, cut: Cut) -> int:
+    """Remove the seals up to a cut, and store it; returns how many."""
+    values = (cut.tenant_no, cut.seq, cut.hash, cut.key_id, cut.mac)
+    return int(await connection.fetchval(_SQL["cut_seals"].text, *values))
+
+
+async def find_cut(connection: Connection, tenant_no: TenantNo) -> Cut | None:
+    row = await connection.fetchrow(_SQL["find_cut"].text, tenant_no)
+    return Cut(*row.values()) if row else None
 
 
 async def find_unsealed(

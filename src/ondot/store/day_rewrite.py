@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from ondot.model.ids import TenantNo, first_id_at
+from ondot.model.ids import DEFAULT_TENANT, TenantNo, first_id_at
 from ondot.store.connection import Connection, Record
 from ondot.store.newest import NO_ID
 from ondot.store.queries import load_queries
@@ -273,6 +273,23 @@ async def list_gone_objects(connection: Connection, name: str, after: GoneObject
 
 async def drop_gone(connection: Connection, name: str) -> None:
     await connection.execute(f"DROP TABLE IF EXISTS ondot.{name}")
+
+
+async def read_sizes(connection: Connection) -> tuple[datetime, int, datetime | None]:
+    """The database's time and size, and since when the history of the first tenant is complete."""
+    row = await connection.fetchrow(_SQL["read_sizes"].text, DEFAULT_TENANT)
+    assert row is not None
+    return row["now"], row["bytes"], row["kept_from"]
+
+
+async def read_data_directory(connection: Connection) -> str | None:
+    """Of a server on this machine; None: elsewhere, or not for us to know."""
+    directory: str | None = await connection.fetchval(_SQL["read_data_directory"].text)
+    return directory
+
+
+async def list_kept_from(connection: Connection) -> dict[TenantNo, datetime]:
+    return {TenantNo(row["tenant_no"]): row["at"] for row in await connection.fetch(_SQL["list_kept_from"].text)}
 
 
 async def read_kept_from(connection: Connection, tenant_no: TenantNo) -> tuple[datetime | None, int | None]:

@@ -86,6 +86,16 @@ CREATE INDEX audit_latest ON ONLY ondot.audit USING btree (tenant_no, id);
 CREATE INDEX audit_subject ON ONLY ondot.audit USING btree (subject, id) WHERE (subject IS NOT NULL);
 CREATE TRIGGER audit_entered AFTER INSERT ON ondot.audit REFERENCING NEW TABLE AS entered FOR EACH STATEMENT EXECUTE FUNCTION audit_entered();
 
+CREATE TABLE ondot.audit_cut (
+    tenant_no integer NOT NULL,
+    seq bigint NOT NULL,
+    hash bytea NOT NULL,
+    at timestamp with time zone NOT NULL,
+    key_id text,
+    mac bytea,
+    CONSTRAINT audit_cut_pkey PRIMARY KEY (tenant_no)
+);
+
 CREATE TABLE ondot.audit_open (
     id uuid NOT NULL,
     tenant_no integer NOT NULL,

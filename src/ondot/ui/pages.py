@@ -17,6 +17,8 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.requests import HTTPConnection
 
+from ondot.flow.history.kept import REASONS
+from ondot.flow.history.show import read_history
 from ondot.model.access import Caller, Right
 from ondot.model.errors import Forbidden, NotFound, OndotError, TooManyWrongKeys, Unauthorized, Unavailable
 from ondot.model.execution import State
@@ -61,6 +63,7 @@ from ondot.ui.step import read_step
 from ondot.ui.tenants import read_tenant, read_tenants
 from ondot.ui.usage import read_usage_page
 from ondot.ui.users import read_users
+from ondot.words.size import size_in_words
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
@@ -245,6 +248,14 @@ PAGES = (
             database, tenant_no, audit.parse_query(request.query_params, audit.OF_INSTALLATION)
         ),
         right=Right.TENANTS_MANAGE,
+    ),
+    Page(
+        "/history",
+        "history",
+        "history",
+        lambda database, _tenant_no, _request: read_history(database),
+        values={"reasons_in_words": REASONS, "size": size_in_words},
+        right=Right.FLEET_MANAGE,
     ),
     Page(
         "/usage",

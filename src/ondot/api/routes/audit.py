@@ -77,6 +77,9 @@ class Verification(BaseModel):
     seals: int
     waiting: int = Field(description="Entries that wait for their seal, usually those of the last second.")
     signed: int = Field(description="Seals whose signature was checked. 0: this server has no audit key.")
+    gone: int = Field(description="Entries that seals list and that are older than kept history.")
+    first_seal: int = Field(description="The first seal that is left; those before went with their entries.")
+    complete_since: datetime | None = Field(description="Entries before it may be gone; null: none is.")
     head: str | None = Field(description="The hash of the newest seal that was read.")
     head_seal: int = Field(description="The number of that seal.")
     fault_count: int

@@ -30,6 +30,22 @@ MERGED_FROM: Final = 7
 MERGED_AT_ONCE: Final = 14
 LOOK_AGAIN: Final = timedelta(days=7)
 MOST_RETENTIONS: Final = 4
+REASONS: Final = {
+    "recent": "ended, fired or happened within the retention",
+    "tenant": "belongs to a tenant with a longer retention",
+    "live": "has not fired or has not ended",
+    "dead_letter": "an open dead letter names it",
+    "run": "belongs to a run of a workflow that is kept",
+    "depended_on": "another job waits for it",
+    "owed": "a catch-up or a backfill has not passed its fire yet",
+    "execution": "belongs to an execution that is kept",
+    "key": "holds a unique, throttled or debounced key",
+    "changed": "was changed after its creation",
+    "held": "a paused job holds the event",
+    "matched": "what the event did is kept",
+    "unsealed": "has no seal yet",
+}
+"""Why rows stay though their day is over, by the names of `store/sql/day_rewrite.sql`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +75,9 @@ class Retentions:
 
     def at_least(self, days: int) -> "Retentions":
         return Retentions(max(self.days, days), {no: max(own, days) for no, own in self.by_tenant.items()})
+
+    def at_most(self, days: int) -> "Retentions":
+        return Retentions(min(self.days, days), {no: min(own, days) for no, own in self.by_tenant.items()})
 
     def passed_between(self, done: int, days: int) -> list[TenantNo] | None:
         """The tenants whose retention is over `done` and at most `days`; None: all that have none of their own too."""

@@ -21,6 +21,7 @@ from typing import Final
 
 from ondot.flow.days import is_held
 from ondot.flow.history.archive import Archive
+from ondot.flow.history.disk import Disk
 from ondot.flow.history.kept import EVENT_DAYS, ORDER, Due, Retentions, find_due
 from ondot.store.connection import DATABASE_ERROR, LOCKED, Connection
 from ondot.store.database import Database
@@ -55,6 +56,7 @@ class Rewriting:
         self._archive = archive
         # A part of a large day may take minutes.
         self._database = database.patient
+        self._disk = Disk(self._database)
         self._put_off: set[str] = set()
 
     async def one_pass(self) -> int:
@@ -72,6 +74,9 @@ class Rewriting:
             retentions = await read_retentions(connection, self._database.settings.retention_days)
             now = await connection.fetchval("SELECT ondot.clock()")
             by_parent = await _partitions_by_parent(connection)
+        least = self._database.settings.retention_min_days
+        if await self._disk.is_nearly_full() and least is not None:
+            retentions = retentions.at_most(least)
         busy = self._put_off | {copy.parent for copy in copies}
         while due := find_due(by_parent, retentions, now, busy=busy):
             if not await self._has_nothing_to_remove(due, retentions):

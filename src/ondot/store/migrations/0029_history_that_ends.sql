@@ -55,3 +55,13 @@ CREATE TABLE ondot.day_rewritten (
     reasons      jsonb NOT NULL,
     PRIMARY KEY (parent, name)
 );
+
+-- The last seal of each audit log that was removed with the entries it lists: the chain goes on from its hash.
+CREATE TABLE ondot.audit_cut (
+    tenant_no integer PRIMARY KEY,
+    seq       bigint NOT NULL,
+    hash      bytea NOT NULL,
+    at        timestamptz NOT NULL,
+    key_id    text,
+    mac       bytea
+);

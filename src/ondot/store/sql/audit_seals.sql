@@ -80,6 +80,37 @@ FROM ondot.audit_seal WHERE tenant_no = $1 AND to_id >= $2::uuid AND from_id < $
 -- $1 tenant_no, $2 hash
 SELECT seq FROM ondot.audit_seal WHERE tenant_no = $1::integer AND hash = $2::bytea LIMIT 1;
 
+-- name: find_removable_seal :one
+-- index: audit_seal_pkey
+-- The last of the oldest seals of a log whose entries all have smaller ids; never the newest of all.
+-- $1 tenant_no, $2 no entry before this id is kept for sure, $3 look at this many
+WITH old AS MATERIALIZED (
+    SELECT seq, hash, count = 0 OR to_id < $2::uuid AS may_go FROM ondot.audit_seal
+    WHERE tenant_no = $1::integer AND seq < (SELECT max(seq) FROM ondot.audit_seal WHERE tenant_no = $1)
+    ORDER BY seq LIMIT $3::integer
+)
+SELECT seq, hash FROM old
+WHERE may_go AND NOT EXISTS (SELECT FROM old o WHERE o.seq < old.seq AND NOT o.may_go)
+ORDER BY seq DESC LIMIT 1;
+
+-- name: cut_seals :one
+-- locks: seals, the row of audit_cut        index: audit_seal_pkey, audit_cut_pkey
+-- $1 tenant_no, $2 through seq, $3 its hash, $4 key_id, $5 mac
+WITH gone AS (
+    DELETE FROM ondot.audit_seal WHERE tenant_no = $1::integer AND seq <= $2::bigint RETURNING 1
+), cut AS (
+    INSERT INTO ondot.audit_cut (tenant_no, seq, hash, at, key_id, mac)
+    VALUES ($1, $2, $3::bytea, ondot.clock(), $4::text, $5::bytea)
+    ON CONFLICT (tenant_no) DO UPDATE
+    SET seq = excluded.seq, hash = excluded.hash, at = excluded.at, key_id = excluded.key_id, mac = excluded.mac
+)
+SELECT count(*) AS count FROM gone;
+
+-- name: find_cut :one
+-- index: audit_cut_pkey
+-- $1 tenant_no
+SELECT tenant_no, seq, hash, key_id, mac FROM ondot.audit_cut WHERE tenant_no = $1::integer;
+
 -- name: find_unsealed :many
 -- index: audit_latest, audit_seal_range
 -- Entries of a range of ids that are in no seal and do not wait for one. One statement, so that a seal that is written

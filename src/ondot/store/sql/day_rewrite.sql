@@ -233,6 +233,21 @@ SELECT relname AS name FROM pg_class
 WHERE relnamespace = 'ondot'::regnamespace AND relkind = 'r' AND relname ~ '^object_(past|[0-9]{8})_gone_[0-9]+$'
 ORDER BY relname;
 
+-- name: read_sizes :one
+-- index: kept_from_pkey
+-- Of the whole database; and since when the history of a tenant is complete.
+-- $1 tenant_no
+SELECT ondot.clock() AS now, pg_database_size(current_database()) AS bytes,
+       (SELECT at FROM ondot.kept_from WHERE tenant_no = $1::integer) AS kept_from;
+
+-- name: read_data_directory :one
+-- The directory of a server on this machine, as far as we may know it: inet_server_addr is NULL for a local socket.
+SELECT CASE WHEN inet_server_addr() IS NULL AND pg_has_role('pg_read_all_settings', 'USAGE')
+            THEN current_setting('data_directory', true) END AS directory;
+
+-- name: list_kept_from :many
+SELECT tenant_no, at FROM ondot.kept_from ORDER BY tenant_no;
+
 -- name: read_kept_from :one
 -- index: kept_from_pkey
 -- Since when the history of a tenant is complete; NULL: nothing of it was removed.
