@@ -1,7 +1,7 @@
 """Is the disk nearly full? Then a condition says so, and retention goes to its minimum if the operator allowed it (O1).
 
 How full: the share of `ONDOT_DISK_LIMIT` that the database has, if that is set; else, of an embedded PostgreSQL, the
-share of its file system that is used. Of another server nobody here can tell.
+share of its file system that is used. Of another server it is not known.
 """
 
 import asyncio
