@@ -16,6 +16,7 @@ from ondot.model.access import LOCAL, Right, Role, rights_of
 from ondot.model.access import Caller as KeyCaller
 from ondot.model.errors import Conflict, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
+from ondot.model.retry import Retry
 from ondot.store.audit import By
 from ondot.store.bulk import (
     BulkRow,
@@ -30,11 +31,18 @@ from ondot.store.bulk import (
 from ondot.store.jobs import lock_job
 from ondot.store.keys import add_key, revoke_key
 from tests.proves import proves
-from tests.world import World, every, job, once
+from tests.world import World, every, failed, job, once
 
 
 async def begin(
-    world: World, of: Any, action: Any, ids: Sequence[UUID], *, per_s: float = 1000, by: By | None = None, **more: Any
+    world: World,
+    of: Any,
+    action: Any,
+    ids: Sequence[UUID] | None,
+    *,
+    per_s: float = 1000,
+    by: By | None = None,
+    **more: Any,
 ) -> UUID:
     bulk = NewBulk(world.database.clock.new_id(), of, action, per_s, ids=ids, **more)
     by = by or By("ann", "because")
@@ -306,3 +314,41 @@ async def test_an_operation_of_the_release_before_is_adopted(world: World) -> No
     newer = await begin(world, "jobs", "pause", [UUID(int=1)])
     due = await world.value("SELECT turn_at = 'infinity' FROM ondot.bulk WHERE id = $1", newer)
     assert due is True, "a scheduler of the release before would discard letters for it"
+
+
+@proves("O8")
+async def test_all_that_match_a_query_when_it_is_asked_for_are_reached_each_once(world: World) -> None:
+    bi = await recurring(world, 25, labels={"team": "bi"})
+    others = await recurring(world, 2, labels={"team": "ops"})
+    id_ = await begin(world, "jobs", "pause", None, q="label.team=bi", per_s=40)
+    assert (await operation(world, id_)).total == 25
+    await bulk_pass(world.database, world.dispatcher)
+    late = await recurring(world, 1, labels={"team": "bi"})
+    for _ in range(4):
+        await world.advance(0.25)
+        await bulk_pass(world.database, world.dispatcher)
+    assert await counts(world, id_) == ("DONE", 25, 0, 0)
+    assert await states(world, [*bi, *others, *late]) == ["PAUSED"] * 25 + ["ACTIVE"] * 3
+    undo = undo_of(await operation(world, id_), world.database.clock.new_id())
+    await start_bulk(world.database, DEFAULT_TENANT, undo, by=By("ann"), render=lambda _: "")
+    await work(world)
+    assert (await states(world, bi)).count("ACTIVE") == 25
+
+
+@proves("O8", "E10")
+async def test_failed_executions_that_match_are_retried_once_though_they_fail_again(world: World) -> None:
+    await world.submit_all([job(retry=Retry(max_retries=0)) for _ in range(6)])
+    worker = await world.worker()
+
+    async def fail_all() -> None:
+        for attempt in await worker.lease():
+            await worker.complete(attempt, failed("again"))
+
+    await fail_all()
+    id_ = await begin(world, "executions", "retry", None, q="state:failed", per_s=8)
+    for _ in range(8):
+        await bulk_pass(world.database, world.dispatcher)
+        await fail_all()
+        await world.advance(0.25)
+    assert await counts(world, id_) == ("DONE", 6, 0, 0)
+    assert await world.value("SELECT count(*) FROM ondot.history WHERE state = 'FAILED'") == 12

@@ -7,6 +7,7 @@
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     workflow · event                     the same                                 workflow.py, event.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
+    bulk · export                        many at once, lists as files             bulk.py, export.py
     channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     alert · incident                     what to be notified of, what went wrong  alert.py, incident.py
@@ -26,6 +27,7 @@ from ondot.cli import (
     alert,
     archive,
     audit,
+    bulk,
     channel,
     cron,
     dead_letter,
@@ -47,6 +49,7 @@ from ondot.cli import (
 )
 from ondot.cli.doctor import doctor
 from ondot.cli.errors import ROLES, Root
+from ondot.cli.export import export
 from ondot.cli.fleet import fleet
 from ondot.cli.forecast import forecast
 from ondot.cli.history import history
@@ -106,6 +109,8 @@ app.add_typer(run.app, name="run", rich_help_panel=USE)
 app.add_typer(execution.app, name="execution", rich_help_panel=USE)
 app.add_typer(event.app, name="event", rich_help_panel=USE)
 app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=USE)
+app.add_typer(bulk.app, name="bulk", rich_help_panel=USE)
+app.command("export", rich_help_panel=USE)(export)
 app.command("report", rich_help_panel=USE)(report)
 app.command("fleet", rich_help_panel=USE)(fleet)
 app.command("history", rich_help_panel=USE)(history)

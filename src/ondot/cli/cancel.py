@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ondot.cli.bulk import ManyExecutions, Matching, Rate, change_many, check_named
 from ondot.cli.calling import ask
 from ondot.cli.errors import CONFLICT, exit_code, message_of
-from ondot.cli.options import ExecutionIds, Output, Reason
+from ondot.cli.options import DryRun, Output, Reason, Yes
 from ondot.cli.output import Format, relative, show_error, show_json, show_json_lines, show_line
 from ondot.cli.waiting import has_ended, until_ended
 from ondot.model.errors import Conflict, NotFound, OndotError
@@ -22,20 +23,29 @@ Json = dict[str, Any]
 
 
 def cancel(
-    execution_ids: ExecutionIds,
+    execution_ids: ManyExecutions = None,
+    query: Matching = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     reason: Reason = None,
     wait: Annotated[
         bool, typer.Option("--wait", "-w", help="Wait until they end; exit with 4 unless all were cancelled.")
     ] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Cancel executions. A waiting one ends at once; a running one is asked to stop, and stopped by force after its
-    grace period."""
+    """Cancel executions, by id or all that match. A waiting one ends at once; a running one is asked to stop, and
+    stopped by force after its grace period."""
+    check_named(execution_ids, query)
+    if query is not None:
+        return change_many(
+            "executions", "cancel", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output
+        )
     refusals: list[OndotError] = []
 
     async def question(client: "Client") -> list[Json]:
         asked = []
-        for id_ in dict.fromkeys(execution_ids):
+        for id_ in dict.fromkeys(execution_ids or ()):
             try:
                 asked.append(await client.cancel_execution(id_, reason))
             except (NotFound, Conflict) as refusal:
@@ -57,6 +67,7 @@ def cancel(
         raise typer.Exit(exit_code(refusals[0]))
     if wait and any(execution["state"] != "CANCELLED" for execution in executions):
         raise typer.Exit(CONFLICT)
+    return None
 
 
 def end_in_words(execution: Json) -> str:

@@ -43,6 +43,8 @@ ORDER: Final = (
         "execution",
         "event",
         "dead-letter",
+        "bulk",
+        "export",
         "fleet",
         "pool",
         "forecast",

@@ -12,9 +12,10 @@ import typer
 
 from ondot.cli import cancel, explain
 from ondot.cli.body import payload_of
+from ondot.cli.bulk import Matching, Rate, change_many, check_named
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import CurrentVersion, Cursor, ExecutionId, Limit, Output, Reason, Search, Wait
+from ondot.cli.options import CurrentVersion, Cursor, DryRun, ExecutionId, Limit, Output, Reason, Search, Wait, Yes
 from ondot.cli.output import (
     Format,
     exact,
@@ -146,7 +147,13 @@ def result(execution_id: ExecutionId) -> None:
 
 @app.command()
 def retry(
-    execution_id: ExecutionId,
+    execution_id: Annotated[
+        UUID | None, typer.Argument(metavar="EXECUTION_ID", help="The execution's id.", show_default=False)
+    ] = None,
+    query: Matching = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     payload: Annotated[
         str | None, typer.Option(metavar="JSON|@FILE", help="For an ended execution: run with this payload instead.")
     ] = None,
@@ -155,11 +162,18 @@ def retry(
     wait: Wait = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run an execution again. If it waits for its next attempt, start that now; if it has ended, create a new one."""
+    """Run an execution again, or all that match. If it waits for its next attempt, start that now; if it has ended,
+    create a new one."""
+    check_named(execution_id, query)
+    if query is not None:
+        return change_many(
+            "executions", "retry", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output
+        )
     given = payload_of(payload)
     version: Any = "current" if current_version else None
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
+        assert execution_id is not None
         started = await client.retry_execution(execution_id, **given, version=version, reason=reason)
         return started, await until_ended(client, started["id"]) if wait else None
 

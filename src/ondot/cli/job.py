@@ -6,23 +6,26 @@
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from ondot.cli import apply, backfill, explain, report
 from ondot.cli.body import body_of, in_flags, payload_of
+from ondot.cli.bulk import ManyJobs, Matching, Rate, change_many, check_named
 from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
 from ondot.cli.flags import FLAGS, FOR_UPDATE, takes_flags
-from ondot.cli.options import Cursor, Fires, JobId, Limit, Output, Payload, Reason, Search, Wait, Yes
+from ondot.cli.options import Cursor, DryRun, Fires, JobId, Limit, Output, Payload, Reason, Search, Wait, Yes
 from ondot.cli.output import Format, show, show_answer, show_document, show_line, show_progress
 from ondot.cli.pages import gather, show_page
 from ondot.cli.waiting import first_execution, until_ended
 from ondot.model.errors import InvalidBody
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
@@ -149,18 +152,30 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 
 @app.command()
-def delete(job_id: JobId, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE) -> None:
-    """Delete a job. It fires no more; waiting executions are cancelled, running ones may finish."""
+def delete(
+    job_id: ManyJobs = None,
+    yes: Yes = False,
+    reason: Reason = None,
+    output: Output = Format.TABLE,
+    query: Matching = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+) -> None:
+    """Delete a job, or all that match. They fire no more; waiting executions are cancelled, running ones may finish."""
+    check_named(job_id, query)
+    if query is not None:
+        return change_many("jobs", "delete", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    id_ = cast("UUID", job_id)
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter(
             "This cannot be undone, and this terminal cannot ask for confirmation. Add --yes.", param_hint="--yes"
         )
     if not yes:
-        job = ask(lambda client: client.get_job(job_id))
+        job = ask(lambda client: client.get_job(id_))
         if not typer.confirm(f"Delete {job['name']!r}, {job['schedule_in_words']}? This cannot be undone.", err=True):
             raise typer.Exit(1)
-    answer = ask(lambda client: client.delete_job(job_id, reason))
-    show_answer(answer, output, f"Deleted {job_id}.")
+    answer = ask(lambda client: client.delete_job(id_, reason))
+    return show_answer(answer, output, f"Deleted {job_id}.")
 
 
 @app.command(hidden=True)
@@ -221,14 +236,30 @@ def skipped(
 
 
 @app.command()
-def pause(job_id: JobId, reason: Reason = None, output: Output = Format.TABLE) -> None:
-    """Pause a job: until it is resumed, its fires are recorded as skipped."""
-    _show_changed(ask(lambda client: client.pause_job(job_id, reason)), output)
+def pause(
+    job_id: ManyJobs = None,
+    query: Matching = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    reason: Reason = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Pause a job, or all that match: until they are resumed, their fires are recorded as skipped."""
+    check_named(job_id, query)
+    if query is not None:
+        return change_many("jobs", "pause", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    id_ = cast("UUID", job_id)
+    return _show_changed(ask(lambda client: client.pause_job(id_, reason)), output)
 
 
 @app.command()
 def resume(
-    job_id: JobId,
+    job_id: ManyJobs = None,
+    query: Matching = None,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     missed: Annotated[
         Missed | None,
         typer.Option(help="The fires of the pause: skip them (the default), run only the latest (once), or run all."),
@@ -236,8 +267,12 @@ def resume(
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Resume a paused job: it fires again from now on."""
-    _show_changed(ask(lambda client: client.resume_job(job_id, missed.value if missed else None, reason)), output)
+    """Resume a paused job, or all that match: they fire again from now on."""
+    check_named(job_id, query)
+    if query is not None:
+        return change_many("jobs", "resume", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    id_ = cast("UUID", job_id)
+    return _show_changed(ask(lambda client: client.resume_job(id_, missed.value if missed else None, reason)), output)
 
 
 app.command("explain")(explain.explain_job)

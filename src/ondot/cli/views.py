@@ -498,6 +498,25 @@ def _changes_of(entry: Json) -> str | None:
     return ", ".join(changes)
 
 
+def bulk_table(operations: Iterable[Json], now: datetime) -> "Table":
+    drawn = table("OPERATION", "STATE", "DONE", "STARTED", whole=("STATE", "DONE", "STARTED"), ids="OPERATION")
+    for operation in operations:
+        which = operation["q"] or (f"{operation['ids']:,} ids" if operation["ids"] else "all, or by filter")
+        drawn.add_row(
+            cell(
+                f"{operation['action']} {operation['of'].replace('_', ' ')}",
+                operation["id"],
+                "an undo" if operation["undo_of"] else which,
+                f"by {operation['actor']}" + (f": {operation['reason']}" if operation["reason"] else ""),
+                style="bold",
+            ),
+            state_cell(operation["state"]),
+            cell(f"{operation['done']:,} of {operation['total']:,}", f"{operation['refused']:,} refused"),
+            relative_of(operation["created_at"], now),
+        )
+    return drawn
+
+
 def audit_table(entries: Iterable[Json], now: datetime) -> "Table":
     drawn = table("WHEN", "WHO", "WHAT", whole=("WHEN",))
     for entry in entries:

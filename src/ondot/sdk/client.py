@@ -342,6 +342,10 @@ class Client(Requests):
     async def undo_bulk(self, id_: Id, idempotency_key: str | None = None) -> Json:
         return await self._make(f"/v1/bulk/{_segment(id_)}/undo", {}, idempotency_key)
 
+    def export(self, path: str, format: str = "csv", **filters: Any) -> AsyncIterator[bytes]:  # noqa: A002
+        """A whole list as a file, csv or jsonl: `export("executions", state="FAILED")`."""
+        return self._pieces(f"/v1/{path}", filters | {"format": format})
+
     # The fleet, pools, and the audit log.
 
     async def list_nodes(self) -> Json:

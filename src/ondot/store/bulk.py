@@ -25,7 +25,7 @@ _ANY_LETTER = LetterFilter()
 
 @dataclass(frozen=True, slots=True)
 class NewBulk:
-    """Exactly one of `ids`, `q`, `filter` (of dead letters) and `undo_of` names the items; none: all of them."""
+    """One of `ids`, `q` (empty: all), `filter` (of dead letters) and `undo_of` names the items."""
 
     id: UUID
     kind: Kind
@@ -38,6 +38,8 @@ class NewBulk:
     change: dict[str, Any] | None = None
     payload: str | None = None
     current_version: bool = False
+    pools: frozenset[str] | None = None
+    """The pools that the caller's key is limited to. They are read again in each turn, and not stored."""
 
 
 @dataclass(frozen=True, slots=True)

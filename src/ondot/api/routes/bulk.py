@@ -15,6 +15,7 @@ from ondot.api.parameters import Cursor, Limit, id_in_path, only_known_parameter
 from ondot.api.request_body import JsonBody, Key, idempotency_of
 from ondot.api.responses import Page
 from ondot.document.bulk import BulkBody, bulk_request
+from ondot.flow.bulk.match import check_query
 from ondot.flow.bulk.start import Preview, bound_rate, missing, preview, require_rights, start_bulk, stop, undo_of
 from ondot.model.access import Right
 from ondot.model.bulk import DEFAULT_PER_S, UNDO, BulkAction, BulkState, Kind
@@ -101,14 +102,18 @@ async def start_operation(
     wanted = bulk_request(body)
     require_rights(caller, wanted.of, wanted.action)
     tenant = services.database.tenants.known.get(caller.tenant_no)
+    q = "" if wanted.all and wanted.of != "dead_letters" else wanted.q
+    if q is not None:
+        check_query(wanted.of, q)
     bulk = NewBulk(
         services.database.clock.new_id(),
         wanted.of,
         wanted.action,
         bound_rate(tenant, wanted.action, wanted.per_s or DEFAULT_PER_S),
         ids=wanted.unique_ids,
-        q=wanted.q,
+        q=q,
         change=wanted.change,
+        pools=caller.pools,
     )
     if wanted.dry_run:
         async with services.database.reading(caller.tenant_no) as connection:

@@ -1,24 +1,38 @@
-"""The items of an operation, in the order of their ids, of those that existed when it was requested (O8)."""
+"""The items of an operation, of those that existed when it was requested (O8).
 
+A selection and dead letters in the order of their ids, the items of a query newest first.
+"""
+
+from collections.abc import Collection
 from time import monotonic
 from typing import Final
 from uuid import UUID
 
+from ondot.model.access import Caller
+from ondot.model.bulk import Kind
+from ondot.model.errors import InvalidQuery
 from ondot.model.ids import TenantNo, instant_of
+from ondot.model.query import parse
 from ondot.store.bulk import BulkTurn, NewBulk, count_changed, next_changed, next_selected
 from ondot.store.connection import Connection
 from ondot.store.dead_letters import count_letters, next_letters
+from ondot.store.pools import find_pools
+from ondot.store.search import match_executions
+from ondot.store.search_jobs import match_jobs
 
 COUNT_PAGE: Final = 10_000
 COUNT_WITHIN_S: Final = 2.0
 
 
-async def next_items(connection: Connection, turn: BulkTurn, limit: int) -> list[UUID]:
+async def next_items(connection: Connection, turn: BulkTurn, caller: Caller, limit: int) -> list[UUID]:
     """The next items that no turn has reached."""
     if turn.is_selection:
         return await next_selected(connection, turn, turn.through_id, limit)
     if turn.undo_of is not None:
         return await next_changed(connection, turn, turn.through_id, limit)
+    if turn.q is not None:
+        after = turn.through_id or turn.id
+        return await _match(connection, turn.tenant_no, turn.kind, turn.q, caller.pools, after, limit)
     return await next_letters(
         connection,
         turn.tenant_no,
@@ -30,11 +44,26 @@ async def next_items(connection: Connection, turn: BulkTurn, limit: int) -> list
     )
 
 
+def check_query(kind: Kind, q: str) -> None:
+    """Raises InvalidQuery."""
+    if kind == "dead_letters":
+        raise InvalidQuery(
+            "Dead letters are named by `ids` here. By filter: POST /v1/dead-letters/replay or /v1/dead-letters/discard."
+        )
+    if kind == "runs":
+        raise InvalidQuery("Runs are named by `ids`. List them with GET /v1/runs.")
+    parse(q, kind)
+
+
 async def first_items(connection: Connection, tenant_no: TenantNo, bulk: NewBulk, limit: int) -> list[UUID]:
     """Items that an operation would reach, for a dry run; of a selection all of them."""
     if bulk.ids is not None:
         return sorted(set(bulk.ids))
-    return await _match(connection, tenant_no, bulk, None, limit)
+    if bulk.q is not None:
+        return await _match(connection, tenant_no, bulk.kind, bulk.q, bulk.pools, bulk.id, limit)
+    return await next_letters(
+        connection, tenant_no, bulk.filter, until_at=instant_of(bulk.id), before=bulk.id, after=None, limit=limit
+    )
 
 
 async def count_items(connection: Connection, tenant_no: TenantNo, bulk: NewBulk) -> tuple[int, bool]:
@@ -43,12 +72,12 @@ async def count_items(connection: Connection, tenant_no: TenantNo, bulk: NewBulk
         return len(set(bulk.ids)), False
     if bulk.undo_of is not None:
         return await count_changed(connection, tenant_no, bulk.undo_of), False
-    if bulk.q is None and bulk.kind == "dead_letters":
+    if bulk.q is None:
         count, _ = await count_letters(connection, tenant_no, bulk.filter, bulk_id=bulk.id)
         return count, False
-    until_s, count, after = monotonic() + COUNT_WITHIN_S, 0, None
+    until_s, count, after = monotonic() + COUNT_WITHIN_S, 0, bulk.id
     while True:
-        page = await _match(connection, tenant_no, bulk, after, COUNT_PAGE)
+        page = await _match(connection, tenant_no, bulk.kind, bulk.q, bulk.pools, after, COUNT_PAGE)
         count += len(page)
         if len(page) < COUNT_PAGE:
             return count, False
@@ -58,8 +87,19 @@ async def count_items(connection: Connection, tenant_no: TenantNo, bulk: NewBulk
 
 
 async def _match(
-    connection: Connection, tenant_no: TenantNo, bulk: NewBulk, after: UUID | None, limit: int
+    connection: Connection,
+    tenant_no: TenantNo,
+    kind: Kind,
+    q: str,
+    pools: Collection[str] | None,
+    after: UUID,
+    limit: int,
 ) -> list[UUID]:
-    return await next_letters(
-        connection, tenant_no, bulk.filter, until_at=instant_of(bulk.id), before=bulk.id, after=after, limit=limit
-    )
+    """A page of the items that match a query, newest first, before `after`."""
+    pool_nos = None if pools is None else list((await find_pools(connection, sorted(pools))).values())
+    if pool_nos == []:
+        return []
+    if kind == "jobs":
+        return [*await match_jobs(connection, tenant_no, parse(q, kind), after, limit, pool_nos=pool_nos)]
+    assert kind == "executions"
+    return [*await match_executions(connection, tenant_no, parse(q, kind), after, limit, pool_nos=pool_nos)]

@@ -101,7 +101,7 @@ async def work_off(database: Database, dispatcher: Dispatcher, turn: BulkTurn) -
             await stop_bulk(connection, turn.tenant_no, turn.id, caller)
             log.warning("bulk.stopped", bulk_id=str(turn.id), why=caller)
             return 0
-        ids = await next_items(connection, turn, size)
+        ids = await next_items(connection, turn, caller, size)
         were_locked = not ids and bool(turn.later)
         at_end = len(ids) < size
         if were_locked:

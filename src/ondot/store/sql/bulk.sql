@@ -65,14 +65,15 @@ SELECT count(*)::integer AS count FROM ondot.bulk_item WHERE bulk_id = $2::uuid 
 -- name: claim_items :one
 -- locks: the row of bulk        index: bulk_pkey
 -- The fence of each item: its transaction starts with this, so that two processes never act on the same one, and a stop
--- waits for at most one. Items of a first round are claimed in the order of their ids, those that were locked by others
--- by name. Other locks are waited for briefly. No row: another process has claimed them, or the operation was stopped.
+-- waits for at most one. Items of a first round are claimed in the order of their ids (of a query: newest first), those that
+-- were locked by others by name. Other locks are waited for briefly. No row: another process has claimed them, or the
+-- operation was stopped.
 -- $1 tenant_no, $2 bulk id, $3 ids in order, $4 whether they were locked before, $5 lock_timeout
 UPDATE ondot.bulk
 SET through_id = CASE WHEN $4::boolean THEN through_id ELSE $3[cardinality($3)] END,
     later = CASE WHEN $4 THEN ARRAY(SELECT l.id FROM unnest(later) AS l(id) WHERE l.id <> ALL ($3)) ELSE later END
 WHERE id = $2::uuid AND tenant_no = $1::integer AND state = 'RUNNING'
-  AND CASE WHEN $4 THEN later @> $3::uuid[] ELSE through_id IS NULL OR through_id < $3[1] END
+  AND CASE WHEN $4 THEN later @> $3::uuid[] ELSE through_id IS NULL OR CASE WHEN q IS NULL THEN through_id < $3[1] ELSE through_id > $3[1] END END
 RETURNING set_config('lock_timeout', $5::text, true) IS NOT NULL AS is_ours;
 
 -- name: record_items :none

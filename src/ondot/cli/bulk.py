@@ -1,0 +1,210 @@
+"""`ondot bulk`: operations on many executions or jobs (O8): list, get, stop, undo, and change of labels or priority.
+
+Other commands start them with `-q`: `ondot job pause -q 'label.team=bi'`. The items are counted and the user confirms;
+then the server works in the background, at a bounded rate, while a bar shows the progress. Ctrl-C ends only the
+waiting, and shows how to stop the operation itself.
+"""
+
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
+from uuid import UUID
+
+import typer
+
+from ondot.cli.calling import ask
+from ondot.cli.errors import FAILED
+from ondot.cli.options import DryRun, Limit, Output, Reason, Yes
+from ondot.cli.output import Format, show_document, show_line
+from ondot.cli.pages import gather, show_page
+from ondot.cli.waiting import pauses, progress_bar
+from ondot.model.bulk import NOUNS, Kind
+
+if TYPE_CHECKING:
+    from ondot.sdk.client import Client
+
+Json = dict[str, Any]
+
+SHOWN: Final = 10
+
+app = typer.Typer(help="Operations on many at once: progress, results, stop, undo.", no_args_is_help=True)
+
+OperationId = Annotated[UUID, typer.Argument(metavar="OPERATION_ID", help="The operation's id.", show_default=False)]
+Matching = Annotated[
+    str | None,
+    typer.Option(
+        "--query", "-q", metavar="QUERY", help="All that match, for example label.team=bi; asks with the count."
+    ),
+]
+Rate = Annotated[
+    float | None,
+    typer.Option(min=0.01, max=1000, metavar="N", help="With a query: how many per second; 50 by default."),
+]
+
+
+ManyJobs = Annotated[UUID | None, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
+ManyExecutions = Annotated[
+    list[UUID] | None, typer.Argument(metavar="EXECUTION_ID", help="The executions' ids.", show_default=False)
+]
+
+
+def check_named(ids: object, query: str | None) -> None:
+    """Either ids or a query."""
+    if not ids and query is None:
+        raise typer.BadParameter("Give an id, or a query: -q 'label.team=bi'.")
+    if ids and query is not None:
+        raise typer.BadParameter("Give an id or a query: only one of them.", param_hint="--query")
+
+
+@app.command("list")
+def list_(limit: Limit = 20, output: Output = Format.TABLE) -> None:
+    """List operations and their progress, newest first."""
+    page = ask(lambda client: gather(lambda paging: client.list_bulks(**paging), limit))
+    from ondot.cli.views import bulk_table
+
+    show_page(page, output, bulk_table, none="No operations.")
+
+
+@app.command()
+def get(operation_id: OperationId, output: Output = Format.TABLE) -> None:
+    """Show an operation, and the first items that were refused, with the reason."""
+
+    async def question(client: "Client") -> tuple[Json, Json]:
+        operation = await client.get_bulk(operation_id)
+        return operation, await client.list_bulk_items(operation_id, result="refused", limit=SHOWN)
+
+    operation, refused = ask(question)
+    if output is not Format.TABLE:
+        return show_document(operation | {"refusals": refused["items"]}, output)
+    show_line(in_words(operation))
+    for item in refused["items"]:
+        show_line(f"{item['id']}: {item['detail']}")
+    return None
+
+
+@app.command()
+def stop(operation_id: OperationId, output: Output = Format.TABLE) -> None:
+    """Stop an operation. Items that are already changed stay changed."""
+    _show(ask(lambda client: client.stop_bulk(operation_id)), output)
+
+
+@app.command()
+def undo(operation_id: OperationId, wait: bool = True, output: Output = Format.TABLE) -> None:
+    """Undo an operation that has ended: pause and resume undo each other, labels and priority are restored."""
+    _follow(ask(lambda client: client.undo_bulk(operation_id)), output, wait=wait)
+
+
+@app.command()
+def update(
+    query: Matching = None,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a label; NAME= alone removes it. Repeatable.")
+    ] = None,
+    priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
+    rate: Rate = None,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Change labels or priority of all jobs that match."""
+    if query is None:
+        raise typer.BadParameter("Give a query, for example -q label.team=bi.", param_hint="--query")
+    labels = {}
+    for text in label or ():
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise typer.BadParameter(
+                f"{text!r} is not NAME=VALUE. To remove a label, write {text}=", param_hint="--label"
+            )
+        labels[name] = value or None
+    change = ({"labels": labels} if labels else {}) | ({"priority": priority} if priority else {})
+    change_many(
+        "jobs", "update", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output, change=change
+    )
+
+
+def change_many(
+    of: Kind,
+    action: str,
+    query: str,
+    *,
+    yes: bool,
+    output: Format,
+    rate: float | None = None,
+    reason: str | None = None,
+    dry_run: bool = False,
+    change: Json | None = None,
+) -> None:
+    """Count what matches, ask, start the operation and follow it."""
+    body = {"of": of, "action": action, "q": query, "per_s": rate, "reason": reason, "set": change}
+    body = {name: value for name, value in body.items() if value is not None}
+    counted = ask(lambda client: client.start_bulk(body | {"dry_run": True}))
+    if dry_run and output is not Format.TABLE:
+        return show_document(counted, output)
+    what = count_in_words(of, counted["count"], is_least=counted["count_is_least"])
+    if not counted["count"]:
+        return show_line(f"No {NOUNS[of]} matches.")
+    if counted["refused"]:
+        looked = "" if counted["looked_at"] >= counted["count"] else f" of the first {counted['looked_at']:,}"
+        show_line(f"{counted['refused']:,}{looked} would be refused, for example: {counted['refusals'][0]['detail']}")
+    if dry_run:
+        return show_line(f"It would {action} {what}.")
+    if not yes and not sys.stdin.isatty():
+        raise typer.BadParameter(
+            "This terminal cannot ask for confirmation. Add --yes, or --dry-run to count.", param_hint="--yes"
+        )
+    if not yes and not typer.confirm(f"{action.capitalize()} {what}?", err=True):
+        raise typer.Exit(FAILED)
+    return _follow(ask(lambda client: client.start_bulk(body)), output, wait=True)
+
+
+def _follow(operation: Json, output: Format, *, wait: bool) -> None:
+    if wait:
+        try:
+            operation = ask(lambda client: _until_over(client, operation))
+        except KeyboardInterrupt:
+            sys.stderr.write(f"\nThe operation continues. Stop it with: ondot bulk stop {operation['id']}\n")
+            raise
+    _show(operation, output)
+    if operation["refused"] and output is Format.TABLE:
+        show_line(f"See why: ondot bulk get {operation['id']}")
+    if operation["state"] == "CANCELLED" or operation["refused"]:
+        raise typer.Exit(FAILED)
+
+
+async def _until_over(client: "Client", operation: Json) -> Json:
+    with progress_bar() as show_bar:
+        async for _ in pauses():
+            reached = operation["done"] + operation["refused"] + operation["unchanged"]
+            show_bar(in_words(operation), reached, max(operation["total"], reached))
+            if operation["state"] != "RUNNING":
+                return operation
+            operation = await client.get_bulk(operation["id"])
+    raise AssertionError("the pauses do not end")
+
+
+def _show(operation: Json, output: Format) -> None:
+    if output is not Format.TABLE:
+        return show_document(operation, output)
+    return show_line(in_words(operation))
+
+
+def count_in_words(of: Kind, count: int, *, is_least: bool = False) -> str:
+    noun = NOUNS[of] + ("" if count == 1 and not is_least else "s")
+    return f"{'at least ' if is_least else ''}{count:,} {noun}"
+
+
+def in_words(operation: Json) -> str:
+    """One sentence: the action, its progress, and why it ended."""
+    what = count_in_words(cast("Kind", operation["of"]), operation["total"], is_least=operation["total_is_least"])
+    parts = [f"{operation['done']:,} done"]
+    parts += [f"{operation[name]:,} {name}" for name in ("refused", "unchanged") if operation[name]]
+    progress = ", ".join(parts)
+    match operation["state"]:
+        case "RUNNING":
+            return f"Running: {operation['action']} {what}, {operation['per_s']:g} per second: {progress}."
+        case "CANCELLED":
+            why = f" {operation['stopped_because']}" if operation["stopped_because"] else ""
+            return f"Stopped: {operation['action']} {what}: {progress}.{why}"
+    again = f" Undo it: ondot bulk undo {operation['id']}" if operation["can_be_undone"] else ""
+    return f"Done: {operation['action']} {what}: {progress}.{again}"

@@ -1,0 +1,61 @@
+"""`ondot bulk`, `-q` of other commands, and `ondot export`, against the API as it is served."""
+
+import asyncio
+import json
+from pathlib import Path
+
+from ondot.flow.bulk.turns import bulk_pass
+from tests.cli.running import Ran
+from tests.cli.test_dead_letter_commands import answer, run
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World, every, job
+
+
+async def run_while_working(world: World, page: Served, *words: str) -> Ran:
+    """Run a command that follows an operation, while a scheduler works it off."""
+    running = asyncio.create_task(run(page, *words))
+    async with asyncio.timeout(60):
+        while not running.done():
+            await bulk_pass(world.database, world.dispatcher)
+            await world.advance(1)
+            await asyncio.sleep(0.01)
+    return await running
+
+
+@proves("O8", "O5")
+async def test_jobs_that_match_are_counted_paused_and_resumed_by_an_undo(world: World, tmp_path: Path) -> None:
+    await world.submit_all([job(schedule=every(3600, world.now), labels={"team": "bi"}) for _ in range(3)])
+    await world.submit_all([job(schedule=every(3600, world.now), labels={"team": "ops"})])
+    query = ("-q", "label.team=bi")
+    async with served(world.database) as page:
+        counted = await run(page, "job", "pause", *query, "--dry-run")
+        assert counted.out == "It would pause 3 jobs.\n"
+        unasked = await run(page, "job", "pause", *query)
+        assert (unasked.code, "Add --yes" in unasked.err) == (2, True)
+        both = await run(page, "job", "pause", "019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a", *query)
+        assert (both.code, "only one of them" in both.err) == (2, True)
+        paused = await run_while_working(world, page, "job", "pause", *query, "--yes", "--reason", "a release")
+        assert (paused.code, paused.out.startswith("Done: pause 3 jobs: 3 done. Undo it: ondot bulk undo ")) == (0, True)
+        assert await world.value("SELECT count(*) FROM ondot.job WHERE state = 'PAUSED'") == 3
+        [operation] = (await answer(page, "bulk", "list"))["items"]
+        table = await run(page, "bulk", "list")
+        assert "pause jobs" in table.out
+        assert all(len(line) <= 80 for line in table.out.splitlines())
+        undone = await run_while_working(world, page, "bulk", "undo", operation["id"])
+        assert (undone.code, undone.out.startswith("Done: resume 3 jobs: 3 done.")) == (0, True)
+        changed = await run_while_working(
+            world, page, "bulk", "update", *query, "--label", "team=", "--priority", "high", "--yes"
+        )
+        assert changed.code == 0
+        assert (await run(page, "job", "pause", *query, "--yes")).out == "No job matches.\n"
+        stopped = await run(page, "bulk", "stop", operation["id"])
+        assert stopped.out.startswith("Done: pause 3 jobs"), "it had ended"
+        shown = await answer(page, "bulk", "get", operation["id"])
+        assert (shown["state"], shown["refusals"]) == ("DONE", [])
+        file = tmp_path / "jobs.jsonl"
+        exported = await run(page, "export", "jobs", "--format", "jsonl", "--to", str(file), "-q", "priority:high")
+        assert exported.code == 0, exported.err
+        assert [json.loads(line)["priority"] for line in file.read_text().splitlines()] == ["high"] * 3
+        cut = await run(page, "export", "jobs", "--where", "stat=x")
+        assert (cut.code, "Unknown parameter 'stat'" in cut.err) == (2, True)
