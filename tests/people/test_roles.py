@@ -171,7 +171,7 @@ async def test_no_page_shows_a_role_a_button_that_it_would_be_refused(place: Pla
         seen[role] = acts
     assert seen[Role.VIEWER] == set()
     assert {template for template, _ in seen[Role.OPERATOR]} == {
-        *("job", "execution", "dead_letters", "run", "step"),
+        *("job", "jobs", "execution", "executions", "dead_letters", "run", "step"),
         *("incident", "incidents"),
     }
     assert seen[Role.ADMIN] >= CALLS.keys()

@@ -4,7 +4,7 @@ As in `/jobs`, values of the query that cannot be parsed are ignored, and pages 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from urllib.parse import urlencode
@@ -56,6 +56,18 @@ class Query:
         origin = "step" if self.steps else ""
         fields = {"q": self.q, "state": state, "pool": self.pool, "from_at": instant, "origin": origin}
         return _add_query("/v1/executions", fields | {"cursor": self.cursor})
+
+    def as_file(self, now: datetime) -> str:
+        """The address of all these executions as CSV."""
+        address = replace(self, cursor=None).as_json(now)
+        return f"{address}{'&' if '?' in address else '?'}format=csv"
+
+    def as_search(self) -> str:
+        """The same executions as one search; empty if all are listed, or the fields say what no search can."""
+        if self.within or self.steps:
+            return ""
+        state = self.state and f"state:{self.state.value.lower()}"
+        return " ".join(filter(None, (self.q, state, self.pool and f'pool:"{self.pool}"')))
 
     @property
     def is_filtered(self) -> bool:

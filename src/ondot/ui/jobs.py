@@ -40,6 +40,15 @@ class Query:
         written = urlencode({name: value for name, value in fields.items() if value})
         return f"{path}?{written}" if written else path
 
+    def as_file(self) -> str:
+        """The address of all these jobs as CSV."""
+        address = self.address("/v1/jobs")
+        return f"{address}{'&' if '?' in address else '?'}format=csv"
+
+    def as_search(self) -> str:
+        """The same jobs as one search; empty if all are listed."""
+        return " ".join(filter(None, (self.q, self.state and f"state:{self.state.value.lower()}")))
+
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
