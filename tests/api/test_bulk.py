@@ -55,7 +55,13 @@ async def test_jobs_are_counted_paused_and_resumed_by_an_undo(api: Caller, monke
     assert len(page["items"]) + len(rest["items"]) == 4
     refused = await api.get(f"{BULK}/{id_}/items", result="refused")
     assert [item["id"] for item in refused["items"]] == [ID]
-    undone = await post(api, f"{BULK}/{id_}/undo", None, 202)
+    undos = [
+        await api.http.post(f"{BULK}/{id_}/undo", json={"reason": "over"}, headers={"Idempotency-Key": "back"})
+        for _ in range(2)
+    ]
+    assert [answer.status_code for answer in undos] == [202, 202], undos[-1].text
+    undone = undos[0].json()
+    assert undos[1].json() == undone
     assert (undone["action"], undone["undo_of"], undone["total"]) == ("resume", id_, 3)
     stopped = await post(api, f"{BULK}/{undone['id']}/stop", None, 200)
     assert (stopped["state"], stopped["done"]) == ("CANCELLED", 0)

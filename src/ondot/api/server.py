@@ -66,7 +66,7 @@ from ondot.api.routes.secrets import SecretBody
 from ondot.api.routes.users import UserBody, UserChangeBody
 from ondot.document.alerts import AlertBody, MuteBody, NoteBody
 from ondot.document.body import JobBody
-from ondot.document.bulk import BulkBody
+from ondot.document.bulk import BulkBody, UndoBody
 from ondot.document.channels import ChannelBody, ChannelPatchBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
@@ -147,6 +147,7 @@ BODIES = (
     ReplayBody,
     DiscardBody,
     BulkBody,
+    UndoBody,
     RunRetryBody,
     RerunBody,
     SkipBody,

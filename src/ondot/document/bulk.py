@@ -91,6 +91,18 @@ class BulkBody(Body):
         return None if self.set is None else self.set.model_dump(exclude_unset=True)
 
 
+class UndoBody(Body):
+    """Why an operation is undone."""
+
+    reason: Annotated[Text, Field(max_length=500)] | None = Field(
+        default=None, description="Why; kept in the audit log.", examples=["the release is over"]
+    )
+
+
+def undo_request(raw: object) -> UndoBody:
+    return UndoBody() if raw is None else read_form(UndoBody, raw, 'for example {"reason": "the release is over"}')
+
+
 def bulk_request(raw: object) -> BulkBody:
     """The body, if it names the items in exactly one way and the action fits them."""
     body = read_form(BulkBody, raw, _EXAMPLE)

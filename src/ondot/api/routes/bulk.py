@@ -12,9 +12,9 @@ from pydantic import BaseModel, Field
 from ondot.api.dependencies import BySender, CallerDep, RequestServices, Tenant, needs
 from ondot.api.openapi import takes
 from ondot.api.parameters import Cursor, Limit, id_in_path, only_known_parameters, parse_cursor
-from ondot.api.request_body import JsonBody, Key, idempotency_of
+from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
 from ondot.api.responses import Page
-from ondot.document.bulk import BulkBody, bulk_request
+from ondot.document.bulk import BulkBody, UndoBody, bulk_request, undo_request
 from ondot.flow.bulk.match import check_query
 from ondot.flow.bulk.start import Preview, bound_rate, missing, preview, require_rights, start_bulk, stop, undo_of
 from ondot.model.access import Right
@@ -196,13 +196,24 @@ async def stop_operation(services: RequestServices, caller: CallerDep, by: BySen
 
 
 @router.post(
-    "/bulk/{id}/undo", dependencies=[needs(Right.JOBS_RUN, by_pool=True)], status_code=202, response_model=BulkOut
+    "/bulk/{id}/undo",
+    dependencies=[needs(Right.JOBS_RUN, by_pool=True)],
+    status_code=202,
+    response_model=BulkOut,
+    openapi_extra=takes(UndoBody, required=False),
 )
 async def undo_operation(
-    request: Request, services: RequestServices, caller: CallerDep, by: BySender, id_: BulkPath, _key: Key = None
+    request: Request,
+    services: RequestServices,
+    caller: CallerDep,
+    by: BySender,
+    id_: BulkPath,
+    body: OptionalJsonBody,
+    _key: Key = None,
 ) -> Response:
     """Undo an operation that has ended, by another one: pause and resume undo each other, and an update restores labels
     and priority of jobs that were not changed since."""
+    wanted = undo_request(body)
     async with services.database.reading(caller.tenant_no) as connection:
         rows = await list_bulks(connection, caller.tenant_no, id_=id_)
     if not rows:
@@ -212,7 +223,7 @@ async def undo_operation(
         services.database,
         caller.tenant_no,
         undo_of(rows[0], services.database.clock.new_id()),
-        by=by,
+        by=by.because(wanted.reason),
         render=lambda row: bulk_out(row).model_dump_json(),
         idempotency=idempotency_of(request),
     )

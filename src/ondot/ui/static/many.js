@@ -115,7 +115,7 @@
     const response = await fetch(`${API}?of=${of}&limit=5`, { headers: { accept: "application/json" } }).catch(() => null);
     const items = response && response.ok ? (await response.json()).items : [];
     const now = document.querySelector("[data-now]");
-    const now_ms = now ? Date.parse(now.dateTime) : Date.now();
+    const now_ms = now ? Date.parse(now.dateTime || now.dataset.now) : Date.now();
     const recent = items.filter((item) => !item.ended_at || now_ms - Date.parse(item.ended_at) < SHOWN_MS);
     const is_running = recent.some((item) => item.state === "RUNNING");
     section.hidden = recent.length === 0;
