@@ -98,7 +98,7 @@ BLOCKS: Final = {
     "reject_steps": "of a run that is locked; steps emit no event",
     "find_due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",
-    "recurring_jobs": "with a tenant, or of all: tenants share slots, and a crowd is of all of them",
+    "jobs_ahead": "with a tenant, or of all: tenants share slots, and a crowd is of all of them",
     "measured_durations": "the same",
     "plan_fires": "the tenant comes from the timer",
     "take_owed": "a node works off its partitions",

@@ -97,7 +97,7 @@ def arguments(name: str) -> list[Any]:
             [0.0] * BATCH,
             [2] * BATCH,
             [uuid4()],
-            *[[None] * BATCH] * 2,
+            *[[None] * BATCH] * 3,
         ],
         "plan_fires": [
             ids,

@@ -39,7 +39,7 @@ async def list_recurring(
     """Every recurring job that fires before an instant, of one tenant or of all. Pages of some thousand."""
     after = NO_ID
     while True:
-        rows = await connection.fetch(_SQL["recurring_jobs"].text, tenant_no, after, before, JOBS_A_PAGE)
+        rows = await connection.fetch(_SQL["jobs_ahead"].text, tenant_no, after, before, JOBS_A_PAGE)
         for row in rows:
             yield RecurringJob(*row.values())
         if len(rows) < JOBS_A_PAGE:

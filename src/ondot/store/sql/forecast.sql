@@ -1,4 +1,4 @@
--- name: recurring_jobs :many
+-- name: jobs_ahead :many
 -- index: timer_pkey, job_pkey, job_version_pkey
 -- Recurring jobs that fire before an instant, a page at a time. The schedule is text: jobs that share it are decoded
 -- once.
