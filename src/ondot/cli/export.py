@@ -1,7 +1,6 @@
 """`ondot export`: a whole list as CSV or JSON lines, streamed to standard output or a file (O2)."""
 
 import sys
-from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +9,7 @@ import typer
 
 from ondot.cli.calling import ask
 from ondot.cli.output import show_error
+from ondot.model.errors import OndotError
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -52,13 +52,21 @@ def export(
         filters[name] = [*filters[name], value] if name in filters else [value]
 
     async def write(client: "Client") -> None:
-        with suppress(BrokenPipeError), to.open("wb") if to is not None else sys.stdout.buffer as file:
-            async for piece in client.export(what.value, format_.value, **filters):
-                file.write(piece)
+        pieces = client.export(what.value, format_.value, **filters)
+        if to is None:
+            async for piece in pieces:
+                sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+            return
+        # The file is opened for the first piece: a refused export leaves an earlier file as it is.
+        first = await anext(pieces, b"")
+        try:
+            with to.open("wb") as file:
+                file.write(first)
+                async for piece in pieces:
+                    file.write(piece)
+        except OndotError:
+            show_error(f"{to} is not whole: the export ended early.")
+            raise
 
-    try:
-        ask(write)
-    except BaseException:
-        if to is not None and to.exists():
-            show_error(f"{to} is not whole.")
-        raise
+    ask(write)

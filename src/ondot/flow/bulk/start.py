@@ -71,6 +71,10 @@ async def start_bulk(
     async with begin(database, tenant_no) as work:
         if (earlier := await find_response(work, idempotency)) is not None:
             return earlier
+        if bulk.undo_of is not None:
+            # After the stored response: a repeated request finds the operation undone, by itself.
+            [undone] = await list_bulks(work.connection, tenant_no, id_=bulk.undo_of)
+            check_undo(undone)
         total, is_least = await count_items(work.connection, tenant_no, bulk)
         await insert_bulk(work.connection, tenant_no, bulk, by, total=total, total_is_least=is_least)
         detail = {
@@ -85,7 +89,7 @@ async def start_bulk(
         }
         await record_change(work.connection, tenant_no, by, _entry(bulk), bulk.id, detail)
         if bulk.undo_of is not None and not await mark_undone(work.connection, tenant_no, bulk.undo_of, bulk.id):
-            raise Conflict(f"The operation {bulk.undo_of} runs, or is undone already. Stop it first.")
+            raise Conflict(f"The operation {bulk.undo_of} was undone at this moment, by another request.")
         [row] = await list_bulks(work.connection, tenant_no, id_=bulk.id)
         text = render(row)
         await store_response(work, idempotency, text)
@@ -109,11 +113,16 @@ async def stop(database: Database, tenant_no: TenantNo, id_: UUID, *, by: By, ki
 
 
 def undo_of(row: BulkRow, id_: UUID) -> NewBulk:
-    """The operation that undoes another; raises Conflict if that cannot be."""
+    """The operation that undoes another; raises Conflict if its action cannot be undone."""
     action = UNDO.get(row.action)
     if action is None:
         able = ", ".join(sorted(UNDO))
         raise Conflict(f"An operation of the action {row.action!r} cannot be undone; only: {able}.")
+    return NewBulk(id_, row.kind, action, row.per_s, undo_of=row.id)
+
+
+def check_undo(row: BulkRow) -> None:
+    """Raises Conflict if an operation runs, is undone, or has changed more than is remembered."""
     if row.state == "RUNNING":
         raise Conflict(f"The operation {row.id} is still running. Stop it first: POST /v1/bulk/{row.id}/stop.")
     if row.undone_by is not None:
@@ -123,7 +132,6 @@ def undo_of(row: BulkRow, id_: UUID) -> NewBulk:
             f"The operation {row.id} changed {row.done:,} items, and only {MOST_UNDOABLE:,} are remembered for an undo."
             f" Start the opposite operation with the same query."
         )
-    return NewBulk(id_, row.kind, action, row.per_s, undo_of=row.id)
 
 
 def require_rights(caller: Caller, kind: Kind, action: BulkAction) -> None:
