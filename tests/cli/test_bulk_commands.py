@@ -48,7 +48,7 @@ async def test_jobs_that_match_are_counted_paused_and_resumed_by_an_undo(world: 
         undone = await run_while_working(world, page, "bulk", "undo", operation["id"])
         assert (undone.code, undone.out.startswith("Done: resume 3 jobs: 3 done.")) == (0, True)
         changed = await run_while_working(
-            world, page, "bulk", "update", *query, "--label", "team=", "--priority", "high", "--yes"
+            world, page, "bulk", "update", *query, "--label", "team:", "--priority", "high", "--yes"
         )
         assert changed.code == 0
         assert (await run(page, "job", "pause", *query, "--yes")).out == "No job matches.\n"

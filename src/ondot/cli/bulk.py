@@ -97,7 +97,7 @@ def undo(operation_id: OperationId, wait: bool = True, output: Output = Format.T
 def update(
     query: Matching = None,
     label: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a label; NAME= alone removes it. Repeatable.")
+        list[str] | None, typer.Option(metavar="NAME:VALUE", help="Set a label; NAME: alone removes it. Repeatable.")
     ] = None,
     priority: Annotated[str | None, typer.Option(help="high, normal or low.")] = None,
     rate: Rate = None,
@@ -111,10 +111,11 @@ def update(
         raise typer.BadParameter("Give a query, for example -q label.team=bi.", param_hint="--query")
     labels = {}
     for text in label or ():
-        name, sign, value = text.partition("=")
-        if not sign:
+        name, sign, value = text.partition(":")
+        if not sign or not name:
             raise typer.BadParameter(
-                f"{text!r} is not NAME=VALUE. To remove a label, write {text}=", param_hint="--label"
+                f"{text!r} is not a pair. Write, for example, team:bi; team: alone removes the label.",
+                param_hint="--label",
             )
         labels[name] = value or None
     change = ({"labels": labels} if labels else {}) | ({"priority": priority} if priority else {})
