@@ -30,6 +30,7 @@ class Examples:
             "PingBody": {"name": "backup", "period": "1d", "grace": "1h"},
             "ReplayBody": {"ids": [EXAMPLE_ID]},
             "DiscardBody": {"ids": [EXAMPLE_ID], "reason": "the orders were cancelled"},
+            "BulkBody": {"of": "jobs", "action": "pause", "ids": [EXAMPLE_ID], "reason": "a release"},
         }
 
     def curl(self, method: str, path: str, parameters: Sequence[Schema], body: Schema | None) -> str:
