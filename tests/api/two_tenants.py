@@ -244,6 +244,17 @@ async def fill(tenant: Inhabitant) -> None:
         canary,
         tenant.tenant_no,
     )
+    # A day that has gone: an archived file, and from when history and the audit log are kept.
+    await world.fetch(
+        "WITH k AS (INSERT INTO ondot.kept_from VALUES ($1, $2)),"
+        " c AS (INSERT INTO ondot.audit_cut (tenant_no, seq, hash, at) VALUES ($1, 0, $4, $2))"
+        " INSERT INTO ondot.archive_file (tenant_no, key, parent, name, day, days, rows, bytes, digest)"
+        " VALUES ($1, $3, 'history', $3, '2020-01-01', 30, 1, 1, $3)",
+        tenant.tenant_no,
+        world.after(-90 * 86_400),
+        canary,
+        bytes(32),
+    )
     await _fill_maps(tenant)
     await Sealer(world.database, None).one_pass()
 

@@ -25,7 +25,7 @@ from ondot.store.database import Database
 from ondot.store.row_security import is_row_security_on, set_row_security
 from ondot.store.sql_functions import Function, functions
 
-NEEDS = 38
+NEEDS = 36
 """The oldest schema this release can run on."""
 
 TRIES = 60

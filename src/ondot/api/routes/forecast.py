@@ -111,7 +111,7 @@ async def get_forecast(
     bucket_s = _read_bucket(bucket, begin_at, end_at)
     found = await forecast(services.database, tenant_no, begin_at, end_at, bucket_s, pool)
     if pool is not None and not found.is_known:
-        raise NotFound(f"There is no pool {pool!r}.", pool=pool)
+        raise InvalidParameters(f"There is no pool {pool!r}. Leave `pool` out for all.", pool=pool)
     return ForecastOut(
         from_at=found.begin_at,
         to_at=found.end_at,
