@@ -4,12 +4,13 @@ It gets everything it needs as arguments; `ondot.app` builds it, and mounts the 
 """
 
 import time
+from functools import cache
 
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
-from starlette.routing import Match
+from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot import __version__
@@ -198,14 +199,7 @@ def build_api(services: Services) -> FastAPI:
     )
     app.state.services = services
     app.state.unavailable = LogThrottle(UNAVAILABLE_LOGGED_EVERY_S)
-    app.include_router(health.router)
-    app.include_router(run_steps.pages)
-    app.include_router(pings.receiver)
-    for prefix, is_documented in (("/v1", True), ("/api/v1", False)):
-        for part in PARTS:
-            describe_exports(part.router.routes)
-            app.include_router(part.router, prefix=prefix, include_in_schema=is_documented)
-        app.include_router(hooks.receiver, prefix=prefix)
+    app.router.routes.extend(_routes())
     app.add_exception_handler(OndotError, _render_error)  # type: ignore[arg-type]
     app.add_exception_handler(RequestValidationError, _render_bad_parameters)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _render_no_route)  # type: ignore[arg-type]
@@ -222,6 +216,21 @@ def build_api(services: Services) -> FastAPI:
     app.add_middleware(RequestMetrics)
     describe(app, BODIES)
     return app
+
+
+@cache
+def _routes() -> list[BaseRoute]:
+    """Once for all servers of a process: to read the parameters of every route takes a second."""
+    router = APIRouter()
+    router.include_router(health.router)
+    router.include_router(run_steps.pages)
+    router.include_router(pings.receiver)
+    for prefix, is_documented in (("/v1", True), ("/api/v1", False)):
+        for part in PARTS:
+            describe_exports(part.router.routes)
+            router.include_router(part.router, prefix=prefix, include_in_schema=is_documented)
+        router.include_router(hooks.receiver, prefix=prefix)
+    return router.routes
 
 
 async def _render_error(request: Request, error: OndotError) -> Response:
