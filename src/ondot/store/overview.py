@@ -169,8 +169,8 @@ class RecentStates:
     among: int | None
 
 
-async def read_queue_depth(connection: Connection, ceiling: int = CEILING) -> list[Depth]:
-    rows = await connection.fetch(_SQL["read_queue_depth"].text, ceiling)
+async def read_queue_depth(connection: Connection, ceiling: int | None = None) -> list[Depth]:
+    rows = await connection.fetch(_SQL["read_queue_depth"].text, ceiling or CEILING)
     return [
         Depth(
             row["pool"],
@@ -196,9 +196,10 @@ async def list_pools_at_work(connection: Connection, tenant_no: TenantNo) -> Seq
 
 
 async def read_held_back(
-    connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int, ceiling: int = CEILING
+    connection: Connection, specs: Specs, tenant_no: TenantNo | None, *, lines: int, ceiling: int | None = None
 ) -> HeldBack:
     """Due executions that wait for a limit, of one tenant or of all, with the longest lines."""
+    ceiling = ceiling or CEILING
     now = await connection.fetchval("SELECT ondot.clock()")
     rows = await connection.fetch(_SQL["held_back"].text, tenant_no, LINES_LOOKED_AT, ceiling)
     if not rows:
