@@ -1,6 +1,7 @@
 """Housekeeping repeats its passes, the self-check among them, and none delays the watch."""
 
 import asyncio
+from dataclasses import astuple
 
 import pytest
 
@@ -12,6 +13,7 @@ from ondot.model.execution import State
 from ondot.roles import housekeeper
 from ondot.roles.housekeeper import Housekeeper
 from ondot.store.check import list_found
+from ondot.store.chores import find_chores
 from ondot.store.database import open_database
 from ondot.transports.polling import PollingTransport
 from tests.proves import proves
@@ -49,6 +51,41 @@ async def test_a_housekeeper_on_duty_checks_and_every_node_makes_partitions(
         keeping.cancel()
         with pytest.raises(asyncio.CancelledError):
             await keeping
+    await database.close()
+
+
+@proves("W8")
+async def test_one_look_a_second_wakes_the_passes_that_have_work(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeper, "CHORES_EVERY_S", 0.01)
+    database = await open_database(settings_for(database_url))
+    await database.read_clock()
+    await make_days(database)
+    keeper = Housekeeper(database, Dispatcher(PollingTransport()), on_duty=lambda: True)
+    async with database.connection() as connection:
+        assert not any(astuple(await find_chores(connection)))
+        keeping = asyncio.create_task(keeper.run())
+        async with asyncio.timeout(30):
+            # The first may be found when its loop starts, the second only by a look: the loop's own tick is a minute.
+            for no in range(2):
+                await connection.execute(
+                    "INSERT INTO ondot.step_wait (run_id, execution_id, due_at, step_no, tenant_no, kind)"
+                    " VALUES (gen_random_uuid(), gen_random_uuid(), now(), $1, 1, 'time')",
+                    no,
+                )
+                while await connection.fetchval("SELECT count(*) FROM ondot.step_wait WHERE ended_at IS NULL"):
+                    await asyncio.sleep(0.01)
+        keeping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await keeping
+        ids, old = "gen_random_uuid(), gen_random_uuid()", "now() - interval '2 s'"
+        for insert, chore in (
+            (f"dependency (parent_id, child_id, look_at, tenant_no) VALUES ({ids}, {old}, 1)", "parents"),
+            (f"arrival (run_id, execution_id, state, at, tenant_no) VALUES ({ids}, 'FAILED', {old}, 1)", "arrivals"),
+        ):
+            await connection.execute(f"INSERT INTO ondot.{insert}")
+            assert getattr(await find_chores(connection), chore)
     await database.close()
 
 

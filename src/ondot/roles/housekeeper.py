@@ -35,7 +35,7 @@ from ondot.model.liveness import Watch
 from ondot.ports.objects import Objects
 from ondot.roles.loop import Passes, every
 from ondot.store.adaptive_batch import AdaptiveBatch
-from ondot.store.chores import find_chores
+from ondot.store.chores import Chores, find_chores
 from ondot.store.database import Database
 
 LOSE_EVERY_S = 1.0
@@ -45,9 +45,8 @@ AFTER_TIMEOUT_S = 0.02
 RECOVER_WITHIN_S = 600.0
 """A pass may give back fifty leases of a thousand, in statements that take seconds each."""
 SWEEP_EVERY_S = 5.0
-RUNS_EVERY_S = 1.0
 CHORES_EVERY_S = 1.0
-DEPENDS_EVERY_S = 1.0
+"""One statement that finds what has work. The passes that it wakes cost nothing until then."""
 COUNT_EVERY_S = 1.0
 SEAL_EVERY_S = 60.0
 """And within a second of a new entry of the audit log: the chores find it."""
@@ -97,6 +96,10 @@ class Housekeeper:
         self._watch = Watch(database.settings.heartbeat_s)
         self._may_be_lost = asyncio.Event()
         self._is_lost = asyncio.Event()
+        self._found: Chores | None = None
+        self._has_runs = asyncio.Event()
+        self._has_parents = asyncio.Event()
+        self._has_rare = asyncio.Event()
         self._has_removal = asyncio.Event()
         self._has_bulk = asyncio.Event()
         self._removal = Removal(self._patient, objects)
@@ -112,11 +115,9 @@ class Housekeeper:
         """Until cancelled."""
         async with asyncio.TaskGroup() as group:
             for name, tick_s, one_pass in (
-                ("runs", RUNS_EVERY_S, self._runs_pass),
                 ("sweep", SWEEP_EVERY_S, lambda: sweep_pass(self._patient, self._dispatcher)),
                 ("chores", CHORES_EVERY_S, self._chores_pass),
                 ("alerts", ALERTS_EVERY_S, self._alerts_pass),
-                ("depends", DEPENDS_EVERY_S, lambda: settle_due_pass(self._patient, self._dispatcher)),
                 ("tidy", RETAIN_EVERY_S, Tidying(self._patient).one_pass),
                 ("days", RETAIN_EVERY_S, self._days.one_pass),
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
@@ -143,13 +144,16 @@ class Housekeeper:
                 within_s=RECOVER_WITHIN_S,
             )
             group.create_task(recover, name="recover")
-            removal = every(
-                RETAIN_EVERY_S, self._if_on_duty(self._removal.one_pass), name="removal", wake=self._has_removal
-            )
-            group.create_task(removal, name="removal")
-            # Separate from other chores, which must not wait for a slow item of an operation.
-            bulk = every(RETAIN_EVERY_S, self._if_on_duty(self._bulk_pass), name="bulk", wake=self._has_bulk)
-            group.create_task(bulk, name="bulk")
+            # Each on its own: none waits for a slow pass of another, and the next look waits for none.
+            for name, wake, one_pass in (
+                ("runs", self._has_runs, self._runs_pass),
+                ("depends", self._has_parents, lambda: settle_due_pass(self._patient, self._dispatcher)),
+                ("rare", self._has_rare, self._rare_pass),
+                ("removal", self._has_removal, self._removal.one_pass),
+                ("bulk", self._has_bulk, self._bulk_pass),
+            ):
+                loop = every(RETAIN_EVERY_S, self._if_on_duty(one_pass), name=name, wake=wake)
+                group.create_task(loop, name=name)
             seal = every(SEAL_EVERY_S, self._if_on_duty(self._sealer.one_pass), name="seal", wake=self._to_seal)
             group.create_task(seal, name="seal")
             own_events = every(
@@ -198,31 +202,41 @@ class Housekeeper:
         return await bulk_pass(self._patient, self._dispatcher)
 
     async def _chores_pass(self) -> int:
-        """Rare work: found by one query, done by passes of its own."""
+        """Find what has work by one query, and wake the passes that do it."""
         async with self._patient.connection() as connection:
-            chores = await find_chores(connection)
+            chores = self._found = await find_chores(connection)
+        for is_due, wake in (
+            (chores.runs or chores.arrivals, self._has_runs),
+            (chores.parents or chores.arrivals, self._has_parents),
+            (chores.has_rare, self._has_rare),
+            (chores.bulk, self._has_bulk),
+            (chores.removal, self._has_removal),
+            (chores.seal, self._to_seal),
+            (chores.own_events and not self._has_own_events, self._own_events_due),
+        ):
+            if is_due:
+                wake.set()
+        if chores.deliveries:
+            self._on_delivery()
+        self._has_own_events = chores.own_events
+        self._has_alerts = chores.alerts
+        return 0
+
+    async def _rare_pass(self) -> int:
+        """Short passes that few installations need, one after the other, so that they hold one connection."""
+        chores, self._found = self._found, None
+        if chores is None:
+            return 0
         if chores.expire:
             await expire_pass(self._patient)
         if chores.failing:
             await pause_failing_pass(self._patient)
-        if chores.bulk:
-            self._has_bulk.set()
         if chores.parked:
             await unpark_pass(self._patient)
         if chores.expect:
             await expect_pass(self._patient)
-        if chores.removal:
-            self._has_removal.set()
-        if chores.seal:
-            self._to_seal.set()
         if chores.pings:
             await late_pass(self._patient)
-        if chores.deliveries:
-            self._on_delivery()
-        if chores.own_events and not self._has_own_events:
-            self._own_events_due.set()
-        self._has_own_events = chores.own_events
-        self._has_alerts = chores.alerts
         return 0
 
     async def _alerts_pass(self) -> int:

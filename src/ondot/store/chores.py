@@ -12,8 +12,9 @@ _SQL = load_queries("chores")
 class Chores:
     """Whether an execution is past its start deadline, a job failed too often, a bulk operation is due, a tenant was
     resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
-    jobs start by ondot's own events, a message is to be delivered,
-    a ping is late, an expectation of a job is due for a look, there are alerts or open incidents."""
+    jobs start by ondot's own events, a message is to be delivered, a ping is late, an expectation of a job is due for a
+    look, there are alerts or open incidents, a run of a workflow is due, a job that others wait for is due for a look,
+    an end that one of these waits for was not taken for a second."""
 
     expire: bool
     failing: bool
@@ -26,6 +27,13 @@ class Chores:
     pings: bool
     expect: bool
     alerts: bool
+    runs: bool
+    parents: bool
+    arrivals: bool
+
+    @property
+    def has_rare(self) -> bool:
+        return self.expire or self.failing or self.parked or self.expect or self.pings
 
 
 async def find_chores(connection: Connection) -> Chores:
