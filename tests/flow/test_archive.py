@@ -27,7 +27,7 @@ from ondot.objects import open_archive
 from ondot.ports.objects import Objects, Stored
 from ondot.store.archive import ArchiveFile, list_archive_files, list_columns
 from tests.cli.running import ondot
-from tests.flow.test_history import TABLES, age, is_there, run_one
+from tests.flow.test_history import KEPT_DAYS, TABLES, age, is_there, keep_for, run_one
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World, failed, job
@@ -91,6 +91,7 @@ class Unsure:
 
 @proves("O1", "T5")
 async def test_a_day_is_archived_before_it_goes_and_rows_that_stayed_count_once(world: World, tmp_path: Path) -> None:
+    keep_for(world)
     await world.fetch("INSERT INTO ondot.tenant (tenant_no, name) VALUES ($1, 'acme')", OTHER)
     gone = await run_one(world)
     of_other = await run_one(world, tenant_no=OTHER)
@@ -99,7 +100,7 @@ async def test_a_day_is_archived_before_it_goes_and_rows_that_stayed_count_once(
     worker = await world.worker()
     letter = (await worker.run_one(failed(retryable=False))).leased.id
     files = Unsure(in_directory(tmp_path))
-    await age(world, 33)
+    await age(world, KEPT_DAYS + 2)
 
     for fault in ("is_away", "cuts"):
         setattr(files, fault, True)
@@ -222,6 +223,7 @@ async def a_network(upstream: str, lose: list[str]) -> AsyncIterator[str]:
 async def test_an_s3_that_loses_a_request_gets_the_day_all_the_same_and_one_that_is_gone_keeps_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    keep_for(world)
     gone = await run_one(world)
     lose = ["PUT", "GET"]
     with an_s3() as upstream:
@@ -243,7 +245,7 @@ async def test_an_s3_that_loses_a_request_gets_the_day_all_the_same_and_one_that
                         await asyncio.sleep(0.1)
             files = open_archive(settings_for("postgresql:///x", archive_url="s3://ondot/archive"))
             assert files is not None
-            await age(world, 33)
+            await age(world, KEPT_DAYS + 2)
             await rewrite(world, files)
             assert lose == []
             assert not await is_there(world, gone)
@@ -251,7 +253,7 @@ async def test_an_s3_that_loses_a_request_gets_the_day_all_the_same_and_one_that
             found = await archived(world, parent="history")
             assert [file.rows for file in found] == [1]
             assert await files.get(found[0].key) is not None
-    await age(world, 33)
+    await age(world, KEPT_DAYS + 2)
     monkeypatch.setattr("ondot.objects.obstore.ARCHIVE_WITHIN_S", 2.0)
     away = open_archive(settings_for("postgresql:///x", archive_url="s3://ondot/archive"))
     assert away is not None

@@ -17,6 +17,7 @@ from ondot.flow.change.change import pause
 from ondot.flow.days import make_days
 from ondot.flow.events.receive import EventReceiver
 from ondot.flow.explain import explain_execution
+from ondot.flow.history.kept import EVENT_DAYS
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.history.seals import SealRemoval
@@ -41,8 +42,14 @@ from tests.proves import proves
 from tests.world import World, every, failed, job, once
 
 DAY_S: Final = 86_400.0
+KEPT_DAYS: Final = 2
 NO_RETRY: Final = Retry(max_retries=0)
 TABLES: Final = ("history", "attempt", "log", "object", "job_once", "event", "event_match", "audit")
+
+
+def keep_for(world: World, days: int = KEPT_DAYS) -> None:
+    """Set the retention: with fewer days, fewer tables must be made and rewritten."""
+    world.database.settings = world.database.settings.model_copy(update={"retention_days": days})
 
 
 async def age(world: World, days: int) -> None:
@@ -132,6 +139,7 @@ async def remove_objects(world: World, shelf: Shelf) -> None:
 
 @proves("O1", "P1", "P3")
 async def test_a_day_past_its_retention_keeps_what_is_still_needed_and_loses_the_rest(world: World) -> None:
+    keep_for(world)
     gone = await run_one(world, name="gone")
     gone_job = (await world.execution(gone)).job_id
     letter_job = await world.submit(job("letter", retry=NO_RETRY, payload=b'{"a":1}'))
@@ -140,7 +148,7 @@ async def test_a_day_past_its_retention_keeps_what_is_still_needed_and_loses_the
     running_job = await world.submit(job("running"))
     [running] = await worker.lease()
     await write_output(world, running.leased.id)
-    later = await world.submit(job("later", schedule=once(world.after(60 * DAY_S))))
+    later = await world.submit(job("later", schedule=once(world.after(13 * DAY_S))))
     parent = await world.submit(job("parent", retry=NO_RETRY))
     ended_parent = (await worker.run_one(failed())).leased.id
     await world.submit(job("child", depends_on=(str(parent.id),)))
@@ -164,10 +172,10 @@ async def test_a_day_past_its_retention_keeps_what_is_still_needed_and_loses_the
     before = {table: await world.count(table) for table in TABLES}
     assert all(before.values()), before
 
-    await age(world, 29)
+    await age(world, KEPT_DAYS)
     await rewrite(world)
     assert {table: await world.count(table) for table in TABLES} == before, "not before its time"
-    await age(world, 3)
+    await age(world, EVENT_DAYS)
     await rewrite(world)
 
     assert not await is_there(world, gone)
@@ -187,7 +195,7 @@ async def test_a_day_past_its_retention_keeps_what_is_still_needed_and_loses_the
     assert await world.count("event_match") == 1
     assert await world.count("audit") == 0
     async with world.database.connection() as connection:
-        [partition] = [each for each in await list_partitions(connection, "history") if each.last and each.last.removed]
+        [partition] = [each for each in await list_partitions(connection, "history") if each.last and each.last.kept]
     assert partition.last is not None
     assert partition.last.reasons == {"dead_letter": 1, "depended_on": 1, "run": 1}
 
@@ -199,17 +207,17 @@ async def test_a_day_past_its_retention_keeps_what_is_still_needed_and_loses_the
     assert await is_there(world, running.leased.id)
     await rewrite(world)
     assert await is_there(world, running.leased.id), "it ended within retention"
-    # A job that is due in 60 days runs once.
-    await age(world, 29)
+    # A job that is due long after the retention runs once.
+    await age(world, 4)
     await rewrite(world)
     await world.plan()
     [due] = [each for each in await worker.lease() if each.leased.job_id == later.id]
     await worker.complete(due)
     await world.plan()
     assert await worker.lease() == []
-    # Half a year later nothing is left but what waits for a person.
-    for _ in range(4):
-        await age(world, 40)
+    # Later nothing is left but what waits for a person.
+    for _ in range(2):
+        await age(world, 9)
         await rewrite(world)
     assert not await is_there(world, due.leased.id)
     assert not await is_there(world, running.leased.id)
@@ -218,16 +226,17 @@ async def test_a_day_past_its_retention_keeps_what_is_still_needed_and_loses_the
     assert left == {"parent", "flow"}, "a child waits for one, and a run of the other has not ended"
     for parent_name in TABLES:
         async with world.database.connection() as connection:
-            assert len(await list_partitions(connection, parent_name)) <= 30 + 15 + 9
+            assert len(await list_partitions(connection, parent_name)) <= EVENT_DAYS + 15 + 9
 
 
 @proves("O1", "P1", "P5")
 async def test_rows_that_are_written_while_a_day_is_copied_are_in_it_afterwards(world: World) -> None:
+    keep_for(world)
     gone = await run_one(world)
     await world.submit_all([job("late"), job("cancelled")])
     worker = await world.worker()
     late, other = await worker.lease()
-    await age(world, 32)
+    await age(world, KEPT_DAYS + 2)
     rewriting = await rewrite_until_copied(world)
     await worker.complete(late)
     await rewriting.one_pass()
@@ -240,10 +249,76 @@ async def test_rows_that_are_written_while_a_day_is_copied_are_in_it_afterwards(
     assert await world.count("day_touched") == 0
 
 
+@proves("O1", "P1", "P5")
+async def test_executions_that_end_in_old_days_while_these_are_rewritten_are_not_lost(world: World) -> None:
+    keep_for(world)
+    gone = await run_one(world)
+    await world.submit_all([job(f"late {number}") for number in range(40)])
+    worker = await world.worker()
+    late = await worker.lease(40)
+    assert len(late) == 40
+    await age(world, KEPT_DAYS + 2)
+
+    async def end_one_by_one() -> None:
+        for assignment in late:
+            await worker.complete(assignment)
+
+    async def rewrite_again_and_again() -> None:
+        while not ending.done():
+            await rewrite(world)
+            await world.fetch("UPDATE ondot.day_rewritten SET days = 0")
+
+    ending = asyncio.create_task(end_one_by_one())
+    await asyncio.gather(ending, rewrite_again_and_again())
+    await rewrite(world)
+    assert not await is_there(world, gone)
+    assert await world.count("history") == len(late)
+    assert await world.count("job_once") == len(late)
+    assert await world.count("execution") == 0
+
+
+@proves("O1", "P1")
+async def test_a_job_that_is_run_again_while_its_day_is_rewritten_stays(world: World) -> None:
+    keep_for(world)
+    again, gone = [(await world.execution(await run_one(world, name=name))).job_id for name in ("again", "gone")]
+    await age(world, KEPT_DAYS + 2)
+    rewriting = await rewrite_until_copied(world, "job_once")
+    execution_id = await world.run_now(again)
+    while await rewriting.one_pass():
+        pass
+    async with world.database.connection() as connection:
+        assert await get_job(connection, DEFAULT_TENANT, gone) is None
+        assert await get_job(connection, DEFAULT_TENANT, again) is not None
+    worker = await world.worker()
+    assert (await worker.run_one()).leased.id == execution_id
+
+
+@proves("O1", "L1")
+async def test_a_copy_of_a_day_in_which_much_was_changed_starts_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_for(world)
+    gone = await run_one(world)
+    await world.submit(job("late"))
+    worker = await world.worker()
+    [late] = await worker.lease()
+    await age(world, KEPT_DAYS + 2)
+    rewriting = await rewrite_until_copied(world)
+    await worker.complete(late)
+    monkeypatch.setattr("ondot.flow.history.rewrite.MOST_TOUCHED", 0)
+    await rewriting.one_pass()
+    assert [await world.count(table) for table in ("day_copy", "day_touched", "history")] == [0, 0, 2]
+    while await rewriting.one_pass():
+        pass
+    assert not await is_there(world, gone)
+    assert await is_there(world, late.leased.id)
+
+
 @proves("O1", "L1")
 async def test_a_dump_puts_the_swap_off_and_nobody_waits_behind_it(world: World) -> None:
+    keep_for(world)
     gone = await run_one(world)
-    await age(world, 32)
+    await age(world, KEPT_DAYS + 2)
     await rewrite_until_copied(world)
     async with world.second_connection() as connection:
         await connection.execute("BEGIN")
@@ -258,11 +333,12 @@ async def test_a_dump_puts_the_swap_off_and_nobody_waits_behind_it(world: World)
 
 @proves("O1", "P1")
 async def test_a_crash_at_any_step_and_a_second_scheduler_lose_nothing_and_leave_nothing_behind(world: World) -> None:
+    keep_for(world)
     gone = await run_one(world)
     worker = await world.worker()
     await world.submit(job(retry=NO_RETRY))
     letter = (await worker.run_one(failed())).leased.id
-    await age(world, 32)
+    await age(world, KEPT_DAYS + 2)
     # Each pass by a process of its own, as if the one before had died; and two at once.
     for _ in range(1000):
         passes = [Rewriting(world.database).one_pass() for _ in range(2)]
@@ -277,8 +353,9 @@ async def test_a_crash_at_any_step_and_a_second_scheduler_lose_nothing_and_leave
 
 @proves("O1")
 async def test_a_copy_whose_table_has_changed_meanwhile_is_given_up_and_made_again(world: World) -> None:
+    keep_for(world)
     gone = await run_one(world)
-    await age(world, 32)
+    await age(world, KEPT_DAYS + 2)
     rewriting = await rewrite_until_copied(world)
     await world.fetch("ALTER TABLE ondot.history ADD COLUMN more integer")
     await rewriting.one_pass()
@@ -291,9 +368,10 @@ async def test_a_copy_whose_table_has_changed_meanwhile_is_given_up_and_made_aga
 
 @proves("O1", "T1")
 async def test_a_tenant_may_keep_its_history_for_longer_or_shorter(world: World) -> None:
+    keep_for(world)
     long, short = await world.add_tenant("long"), await world.add_tenant("short")
     await world.fetch(
-        "UPDATE ondot.tenant SET retention_days = CASE name WHEN 'long' THEN 90 ELSE 7 END WHERE tenant_no = ANY ($1)",
+        "UPDATE ondot.tenant SET retention_days = CASE name WHEN 'long' THEN 6 ELSE 1 END WHERE tenant_no = ANY ($1)",
         [long, short],
     )
     ids = {no: await run_one(world, name=f"of {no}", tenant_no=no) for no in (DEFAULT_TENANT, long, short)}
@@ -302,27 +380,28 @@ async def test_a_tenant_may_keep_its_history_for_longer_or_shorter(world: World)
         await rewrite(world)
         return [no for no, id_ in ids.items() if await is_there(world, id_, no)]
 
-    await age(world, 9)
+    await age(world, 2)
     assert await kept() == [DEFAULT_TENANT, long]
-    await age(world, 23)
+    await age(world, 2)
     assert await kept() == [long]
     assert await output_of(world, ids[long]) == [1, 1, 1]
-    await age(world, 50)
+    await age(world, 2)
     assert await kept() == [long]
-    await age(world, 10)
+    await age(world, 2)
     assert await kept() == []
     assert await world.value("SELECT count(*) FROM ondot.job_once") == 0
 
 
 @proves("O1", "E14")
 async def test_objects_go_after_their_rows_and_what_fails_is_found_again(world: World) -> None:
+    keep_for(world)
     gone = await run_one(world)
     await world.submit(job())
     worker = await world.worker()
     [running] = await worker.lease()
     await write_output(world, running.leased.id)
     shelf = Shelf()
-    await age(world, 32)
+    await age(world, KEPT_DAYS + 2)
     await remove_objects(world, shelf)
     assert shelf.deleted == []
     await rewrite(world)
@@ -338,6 +417,7 @@ async def test_objects_go_after_their_rows_and_what_fails_is_found_again(world: 
 
 @proves("O1", "P3")
 async def test_fires_of_a_backfill_under_way_are_known_though_their_day_is_old(world: World) -> None:
+    keep_for(world)
     recurring = await world.submit(job(schedule=every(3600, world.now)))
     await world.advance(3 * 3600)
     await world.plan()
@@ -349,7 +429,7 @@ async def test_fires_of_a_backfill_under_way_are_known_though_their_day_is_old(w
         world.database, DEFAULT_TENANT, recurring.id, Backfill(from_at, world.now), render=lambda _: ""
     )
     await pause(world.database, DEFAULT_TENANT, recurring.id)
-    await age(world, 32)
+    await age(world, KEPT_DAYS + 2)
     await rewrite(world)
     assert await world.count("history") == fires
 
@@ -367,21 +447,22 @@ async def test_a_clock_that_is_suddenly_a_year_ahead_removes_nothing(world: Worl
 
 @proves("O1", "P3")
 async def test_what_is_older_than_kept_history_is_refused_in_words(world: World) -> None:
+    keep_for(world)
     recurring = await world.submit(job(schedule=every(86_400, world.now)))
     gone = await run_one(world)
     first_at = world.now
-    await age(world, 40)
+    await age(world, 5)
     await rewrite(world)
-    with pytest.raises(NotFound, match="History is kept for 30 days"):
+    with pytest.raises(NotFound, match="History is kept for 2 days"):
         await explain_execution(world.database, DEFAULT_TENANT, gone)
     young = await world.submit(job("young", schedule=every(86_400, first_at)))
     backfill = Backfill(first_at, world.now)
     for ask in (count_backfill, partial(start_backfill, render=lambda _: "")):
         with pytest.raises(InvalidBody, match="is not kept any more"):
             await ask(world.database, DEFAULT_TENANT, recurring.id, backfill)
-    late = Backfill(world.now - timedelta(days=29), world.now)
-    assert (await count_backfill(world.database, DEFAULT_TENANT, recurring.id, late)).total == 29
-    assert (await count_backfill(world.database, DEFAULT_TENANT, young.id, backfill)).total == 41
+    late = Backfill(world.now - timedelta(days=2), world.now)
+    assert (await count_backfill(world.database, DEFAULT_TENANT, recurring.id, late)).total == 2
+    assert (await count_backfill(world.database, DEFAULT_TENANT, young.id, backfill)).total == 6
 
 
 @proves("O1", "T1")
@@ -420,6 +501,7 @@ async def test_a_disk_that_is_nearly_full_shortens_the_retention_only_if_that_is
 
 @proves("O1", "T6")
 async def test_the_audit_log_can_be_verified_though_its_first_seals_have_gone(world: World) -> None:
+    keep_for(world)
     key = SealKey(b"k" * 32)
     sealer = Sealer(world.database, key)
 
@@ -431,7 +513,7 @@ async def test_the_audit_log_can_be_verified_though_its_first_seals_have_gone(wo
             await world.advance(1)
 
     await enter(3)
-    await age(world, 32)
+    await age(world, KEPT_DAYS + 2)
     await enter(2)
     await rewrite(world)
     verdict = await verify_audit(world.database, DEFAULT_TENANT, [key])

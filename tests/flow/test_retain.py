@@ -29,6 +29,7 @@ from tests.world import World, every, failed, job, once
 OPERATIONS: Final = Path(__file__).parent.parent.parent / "docs" / "reference" / "operations.md"
 KEPT_S: Final = 30 * 86_400
 GROWING: Final = ("job", "job_version", "timer", "streak", "claim", "skipped", "backfill", "dead_letter", "bulk")
+TABLES: Final = ("job", "dead_letter")
 
 
 @pytest.fixture(autouse=True)
@@ -354,3 +355,34 @@ async def test_jobs_that_an_older_release_left_without_a_timer_are_removed_too(w
     await world.advance(KEPT_S + 60)
     await world.retain()
     assert not await exists(world, accepted.id)
+
+
+@proves("O1", "T1")
+async def test_a_tenant_with_its_own_retention_keeps_its_jobs_letters_and_skips_for_that_time(world: World) -> None:
+    tenants = {"long": 60, "short": 3, "as the installation": None}
+    numbers = {}
+    for name, days in tenants.items():
+        no = numbers[name] = await world.add_tenant(name.replace(" ", "-"))
+        await world.fetch("UPDATE ondot.tenant SET retention_days = $2 WHERE tenant_no = $1", no, days)
+        await world.submit(job("keyed", key="k"), no)
+        await (await world.worker()).run_one()
+        await world.fetch(
+            """
+            INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, reason, resolved_at)
+            VALUES ($2, $1, $2, 1, ondot.clock(), 'it broke', ondot.clock())
+            """,
+            no,
+            world.database.clock.new_id(),
+        )
+
+    async def kept() -> list[tuple[str, int, int]]:
+        await world.retain()
+        return [
+            (name, *[await world.value(f"SELECT count(*) FROM ondot.{of} WHERE tenant_no = $1", no) for of in TABLES])
+            for name, no in numbers.items()
+        ]
+
+    both, none = (1, 1), (0, 0)
+    for days, expected in (2, (both, both, both)), (5, (both, none, both)), (28, (both, none, none)), (30, (none,) * 3):
+        await world.advance(days * 86_400)
+        assert await kept() == [(name, *counts) for name, counts in zip(tenants, expected, strict=True)], days

@@ -6,7 +6,7 @@ copy. `flow.history.rewrite` says in which order they run.
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Final
 from uuid import UUID
@@ -178,6 +178,10 @@ async def lock_copy(connection: Connection, parent: str) -> DayCopy | None:
 async def copy_some(connection: Connection, copy: DayCopy) -> None:
     """Copy the next part of a locked copy, and write the progress."""
     await connection.execute(_SQL["allow_long"].text, int(LONGEST_S * 1000))
+    copy = replace(copy, place=await _next_place(connection, copy))
+    if copy.place > len(copy.sources):
+        await _advance(connection, copy, copy.place, None)
+        return
     tables = {row["parent"]: row["id_column"] for row in await connection.fetch("SELECT * FROM ondot.day_table")}
     columns = ", ".join(row["name"] for row in await connection.fetch(_SQL["list_columns"].text, copy.parent))
     source = copy.source
@@ -192,10 +196,21 @@ async def copy_some(connection: Connection, copy: DayCopy) -> None:
     )
     row = await connection.fetchrow(text, *arguments, timeout=LONGEST_S)
     assert row is not None
-    place = copy.place + is_last
-    is_copied = place > len(copy.sources)
     through_id = None if is_last else before_id
-    done = (min(place, len(copy.sources)), through_id, is_copied, row["found"], row["reasons"])
+    await _advance(connection, copy, copy.place + is_last, through_id, row["found"], row["reasons"])
+
+
+async def _next_place(connection: Connection, copy: DayCopy) -> int:
+    """The number of the next source with rows. Those that are written to an empty one meanwhile are entered."""
+    row = await connection.fetchrow(_SQL["find_next_source"].text, copy.sources, copy.place)
+    return len(copy.sources) + 1 if row is None else int(row["place"])
+
+
+async def _advance(
+    connection: Connection, copy: DayCopy, place: int, through_id: UUID | None, found: int = 0, reasons: str = "{}"
+) -> None:
+    is_copied = place > len(copy.sources)
+    done = (min(place, len(copy.sources)), through_id, is_copied, found, reasons)
     await connection.execute(_SQL["advance_copy"].text, copy.parent, *done)
     if is_copied:
         await connection.execute(f"ANALYZE ondot.{copy.copy}")
@@ -229,6 +244,11 @@ def _keep(copy: DayCopy, from_id: UUID, before_id: UUID) -> tuple[str, tuple[obj
     return _SQL[name].text, arguments
 
 
+async def count_touched(connection: Connection, parent: str) -> int:
+    """How many ids were written while a day was copied: the swap copies them again under its lock."""
+    return int(await connection.fetchval(_SQL["count_touched"].text, parent))
+
+
 async def swap_copy(connection: Connection, parent: str, *, wait_ms: int) -> int | None:
     """Put a complete copy in its place; returns how many rows went. Raises LOCKED if the table is in use for longer."""
     await connection.execute(_DAYS["give_way"].text, wait_ms)
@@ -236,8 +256,9 @@ async def swap_copy(connection: Connection, parent: str, *, wait_ms: int) -> int
     return None if removed is None else int(removed)
 
 
-async def drop_copy(connection: Connection, parent: str) -> bool:
-    """Give up a rewriting; the sources are as they were."""
+async def drop_copy(connection: Connection, parent: str, *, wait_ms: int) -> bool:
+    """Give up a rewriting; the sources are as they were. Raises LOCKED if one is in use for longer."""
+    await connection.execute(_DAYS["give_way"].text, wait_ms)
     return bool(await connection.fetchval(_SQL["drop_copy"].text, parent))
 
 

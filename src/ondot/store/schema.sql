@@ -1084,7 +1084,7 @@ CREATE TABLE ondot.run (
     CONSTRAINT run_verdict_check CHECK ((verdict = ANY (ARRAY['SUCCEEDED'::text, 'FAILED'::text, 'CANCELLED'::text])))
 ) WITH (fillfactor=50);
 CREATE INDEX run_blocked ON ondot.run USING btree (tenant_no, blocked_at) WHERE ((blocked_at IS NOT NULL) AND (ended_at IS NULL));
-CREATE INDEX run_ended ON ondot.run USING btree (ended_at) WHERE (ended_at IS NOT NULL);
+CREATE INDEX run_ended ON ondot.run USING btree (tenant_no, ended_at) WHERE (ended_at IS NOT NULL);
 CREATE INDEX run_job ON ondot.run USING btree (job_id, id);
 CREATE INDEX run_live ON ondot.run USING btree (id) WHERE (ended_at IS NULL);
 CREATE INDEX run_look ON ondot.run USING btree (look_at) WHERE (look_at IS NOT NULL);

@@ -16,6 +16,7 @@ is given up, and starts again.
 
 import asyncio
 from collections import defaultdict
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +30,7 @@ from ondot.store.day_rewrite import (
     DayCopy,
     Partition,
     copy_some,
+    count_touched,
     drop_copy,
     has_rows_of,
     list_copies,
@@ -46,6 +48,9 @@ from ondot.telemetry.metrics import HISTORY_REMOVED, HISTORY_REWRITTEN
 TRY_MS: Final = 50
 TRIES: Final = 5
 BETWEEN_TRIES_S: Final = 0.2
+MOST_TOUCHED: Final = 10_000
+"""Rows that were written meanwhile are copied under the lock of the swap. With more than this, a tenant's removal for
+example, the copy starts again."""
 
 log = get_logger()
 
@@ -131,8 +136,9 @@ class Rewriting:
         except DATABASE_ERROR:
             log.exception("history.given_up", table=copy.parent, partitions=copy.sources)
             self._put_off.add(copy.parent)
-            async with self._database.transaction() as connection:
-                await drop_copy(connection, copy.parent)
+            with suppress(LOCKED):
+                async with self._database.transaction() as connection:
+                    await drop_copy(connection, copy.parent, wait_ms=TRY_MS)
 
     async def _copy_some(self, parent: str) -> bool:
         async with self._database.transaction() as connection:
@@ -146,6 +152,13 @@ class Rewriting:
     async def _swap(self, copy: DayCopy) -> None:
         if await is_held(self._database, copy.parent):
             self._put_off.add(copy.parent)
+            return
+        async with self._database.connection() as connection:
+            touched = await count_touched(connection, copy.parent)
+        if touched > MOST_TOUCHED:
+            log.info("history.given_up", table=copy.parent, partitions=copy.sources, because=f"{touched} rows changed")
+            async with self._database.transaction() as connection:
+                await drop_copy(connection, copy.parent, wait_ms=TRY_MS)
             return
         for number in range(TRIES):
             try:

@@ -21,7 +21,7 @@ BEGIN
     -- Of the audit log too: entries before it are not missing, they are gone.
     INSERT INTO ondot.kept_from AS k (tenant_no, at)
     SELECT t.tenant_no, coalesce(c.at, cutoff)
-    FROM (SELECT t.tenant_no FROM ondot.tenant t UNION SELECT 0) t
+    FROM (SELECT t.tenant_no FROM ondot.tenant t WHERE t.state <> 'DELETED' UNION SELECT 0) t
     LEFT JOIN unnest(tenant_nos, cutoffs) AS c(tenant_no, at) ON c.tenant_no = t.tenant_no
     ON CONFLICT (tenant_no) DO UPDATE SET at = excluded.at WHERE k.at < excluded.at;
     FOREACH source IN ARRAY source_names LOOP

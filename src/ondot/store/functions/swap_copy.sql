@@ -30,6 +30,13 @@ BEGIN
     SELECT string_agg(quote_ident(attname), ', ' ORDER BY attnum) INTO columns FROM pg_attribute
     WHERE attrelid = format('ondot.%I', parent_name)::regclass AND attnum > 0 AND NOT attisdropped;
     SELECT array_agg(DISTINCT id) INTO touched FROM ondot.day_touched WHERE parent = parent_name;
+    IF parent_name = 'job_once' THEN
+        -- Jobs that were run again after their part was copied: that writes no row of theirs.
+        EXECUTE format('SELECT $1 || array_agg(DISTINCT e.job_id) FROM ondot.execution e'
+                       ' WHERE e.job_id >= $2 AND e.job_id < $3 AND e.origin NOT IN (''fire'', ''backfill'')'
+                       ' AND NOT EXISTS (SELECT FROM ondot.%I c WHERE c.id = e.job_id)', made.copy)
+        INTO touched USING touched, coalesce(made.from_id, '00000000-0000-0000-0000-000000000000'), made.before_id;
+    END IF;
     IF touched IS NOT NULL THEN
         EXECUTE format('DELETE FROM ondot.%I WHERE %I = ANY ($1)', made.copy, cut.id_column) USING touched;
         GET DIAGNOSTICS rows = ROW_COUNT;

@@ -65,3 +65,7 @@ CREATE TABLE ondot.audit_cut (
     key_id    text,
     mac       bytea
 );
+
+-- Each tenant has its own retention, for runs too.
+DROP INDEX ondot.run_ended;
+CREATE INDEX run_ended ON ondot.run (tenant_no, ended_at) WHERE ended_at IS NOT NULL;

@@ -157,7 +157,11 @@ WHERE d.tenant_no = $1::integer AND d.id = $2::uuid;
 WITH gone AS (
     DELETE FROM ondot.delivery WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM ondot.delivery
-        WHERE created_at < ondot.clock() - make_interval(days => $1::integer)
+        WHERE created_at < ondot.clock() - make_interval(days => least($1::integer, (
+              SELECT min(retention_days) FROM ondot.tenant
+          ))) AND created_at < ondot.clock() - make_interval(days => coalesce((
+              SELECT t.retention_days FROM ondot.tenant t WHERE t.tenant_no = delivery.tenant_no
+          ), $1))
         ORDER BY created_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
     )) RETURNING 1
 )

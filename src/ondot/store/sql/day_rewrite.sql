@@ -196,6 +196,16 @@ FROM ondot.day_copy WHERE parent = $1::text FOR UPDATE SKIP LOCKED;
 SELECT quote_ident(attname) AS name FROM pg_attribute
 WHERE attrelid = format('ondot.%I', $1::text)::regclass AND attnum > 0 AND NOT attisdropped ORDER BY attnum;
 
+-- name: find_next_source :one
+-- $1 sources, $2 from which place
+SELECT n.place FROM unnest($1::text[]) WITH ORDINALITY AS n(name, place)
+WHERE n.place >= $2::integer AND pg_relation_size(format('ondot.%I', n.name)::regclass) > 0
+ORDER BY n.place LIMIT 1;
+
+-- name: count_touched :one
+-- $1 parent
+SELECT count(*) AS count FROM ondot.day_touched WHERE parent = $1::text;
+
 -- name: advance_copy :none
 -- locks: the row of day_copy, held already        index: day_copy_pkey
 -- $1 parent, $2 place, $3 through_id (NULL: from the source's first), $4 whether all is copied, $5 rows found, $6 reasons

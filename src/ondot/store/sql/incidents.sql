@@ -154,7 +154,11 @@ RETURNING {{incident_columns}};
 -- $1 days, $2 limit
 WITH old AS MATERIALIZED (
     SELECT id FROM ondot.incident
-    WHERE resolved_at IS NOT NULL AND resolved_at < ondot.clock() - make_interval(days => $1::integer)
+    WHERE resolved_at IS NOT NULL AND resolved_at < ondot.clock() - make_interval(days => least($1::integer, (
+          SELECT min(retention_days) FROM ondot.tenant
+      ))) AND resolved_at < ondot.clock() - make_interval(days => coalesce((
+          SELECT t.retention_days FROM ondot.tenant t WHERE t.tenant_no = incident.tenant_no
+      ), $1))
     ORDER BY resolved_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
 ), causes AS (
     DELETE FROM ondot.cause WHERE incident_id = ANY (ARRAY(SELECT id FROM old))

@@ -1,4 +1,11 @@
 -- Removes ended rows that are older than their retention, in small batches, by age, without waiting for other transactions.
+-- $1 days is the retention of the installation; a tenant may have its own.
+
+-- fragment: kept
+make_interval(days => coalesce((SELECT n.retention_days FROM ondot.tenant n WHERE n.tenant_no = r.tenant_no), $1::integer))
+
+-- fragment: shortest
+make_interval(days => least($1::integer, (SELECT min(retention_days) FROM ondot.tenant)))
 
 -- name: lock_ended_jobs :many
 -- locks: job rows, SKIP LOCKED        index: timer_over, job_pkey
@@ -7,14 +14,15 @@
 -- $1 days, $2 after which last fire, $3 and job_id, $4 limit
 SELECT t.job_id, t.fired_through AS at, j.id IS NOT NULL AS is_locked
 FROM (
-    SELECT job_id, fired_through FROM ondot.timer
-    WHERE next_fire_at = 'infinity' AND fired_through < ondot.clock() - make_interval(days => $1::integer)
+    SELECT job_id, fired_through FROM ondot.timer r
+    WHERE next_fire_at = 'infinity' AND fired_through < ondot.clock() - {{shortest}}
+      AND fired_through < ondot.clock() - {{kept}}
       AND (fired_through, job_id) > ($2::timestamptz, $3::uuid)
     ORDER BY fired_through, job_id LIMIT $4::integer
 ) t
 LEFT JOIN LATERAL (
-    SELECT id FROM ondot.job
-    WHERE id = t.job_id AND state = 'ACTIVE' AND updated_at < ondot.clock() - make_interval(days => $1)
+    SELECT id FROM ondot.job r
+    WHERE id = t.job_id AND state = 'ACTIVE' AND updated_at < ondot.clock() - {{kept}}
     LIMIT 1 FOR UPDATE SKIP LOCKED
 ) j ON true
 ORDER BY t.fired_through, t.job_id;
@@ -22,8 +30,8 @@ ORDER BY t.fired_through, t.job_id;
 -- name: lock_deleted_jobs :many
 -- locks: job rows, SKIP LOCKED        index: job_deleted
 -- $1 days, $2 after which delete, $3 and job_id, $4 limit
-SELECT id AS job_id, updated_at AS at, true AS is_locked FROM ondot.job
-WHERE state = 'DELETED' AND updated_at < ondot.clock() - make_interval(days => $1::integer)
+SELECT id AS job_id, updated_at AS at, true AS is_locked FROM ondot.job r
+WHERE state = 'DELETED' AND updated_at < ondot.clock() - {{shortest}} AND updated_at < ondot.clock() - {{kept}}
   AND (updated_at, id) > ($2::timestamptz, $3::uuid)
 ORDER BY updated_at, id LIMIT $4::integer FOR UPDATE SKIP LOCKED;
 
@@ -56,8 +64,9 @@ SELECT count(*) AS count FROM gone;
 -- $1 days, $2 limit
 SELECT j.id FROM (
     SELECT DISTINCT job_id FROM (
-        SELECT job_id FROM ondot.job_version
-        WHERE superseded_at IS NOT NULL AND superseded_at < ondot.clock() - make_interval(days => $1::integer)
+        SELECT job_id FROM ondot.job_version r
+        WHERE superseded_at IS NOT NULL AND superseded_at < ondot.clock() - {{shortest}}
+          AND superseded_at < ondot.clock() - {{kept}}
         ORDER BY superseded_at LIMIT $2::integer
     ) v
 ) v CROSS JOIN LATERAL (SELECT id FROM ondot.job WHERE id = v.job_id LIMIT 1 FOR UPDATE SKIP LOCKED) j;
@@ -68,8 +77,8 @@ SELECT j.id FROM (
 -- how many were looked at. Separate from the locking, so that it sees everything committed before it.
 -- $1 days, $2 limit, $3 job_ids
 WITH old AS MATERIALIZED (
-    SELECT ctid AS row_at, job_id, version FROM ondot.job_version
-    WHERE superseded_at IS NOT NULL AND superseded_at < ondot.clock() - make_interval(days => $1::integer)
+    SELECT ctid AS row_at, job_id, version FROM ondot.job_version r
+    WHERE superseded_at IS NOT NULL AND superseded_at < ondot.clock() - {{kept}}
       AND job_id = ANY ($3::uuid[])
     ORDER BY superseded_at LIMIT $2::integer FOR UPDATE
 ), judged AS MATERIALIZED (
@@ -100,7 +109,7 @@ WITH gone AS (
         SELECT d.row_at FROM ondot.tenant t CROSS JOIN LATERAL (
             SELECT ctid AS row_at FROM ondot.dead_letter
             WHERE tenant_no = t.tenant_no AND resolved_at IS NOT NULL
-              AND resolved_at < ondot.clock() - make_interval(days => $1::integer)
+              AND resolved_at < ondot.clock() - make_interval(days => coalesce(t.retention_days, $1::integer))
             ORDER BY resolved_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
         ) d LIMIT $2
     ))
@@ -115,7 +124,7 @@ WITH gone AS (
     DELETE FROM ondot.skipped WHERE ctid = ANY (ARRAY(
         SELECT s.row_at FROM ondot.tenant t CROSS JOIN LATERAL (
             SELECT ctid AS row_at FROM ondot.skipped
-            WHERE tenant_no = t.tenant_no AND at < ondot.clock() - make_interval(days => $1::integer)
+            WHERE tenant_no = t.tenant_no AND at < ondot.clock() - make_interval(days => coalesce(t.retention_days, $1::integer))
             ORDER BY at LIMIT $2::integer FOR UPDATE SKIP LOCKED
         ) s LIMIT $2
     ))
@@ -128,8 +137,8 @@ SELECT count(*) AS count FROM gone;
 -- $1 days, $2 limit
 WITH gone AS (
     DELETE FROM ondot.backfill WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ondot.backfill
-        WHERE ended_at IS NOT NULL AND ended_at < ondot.clock() - make_interval(days => $1::integer)
+        SELECT ctid FROM ondot.backfill r
+        WHERE ended_at IS NOT NULL AND ended_at < ondot.clock() - {{shortest}} AND ended_at < ondot.clock() - {{kept}}
         ORDER BY ended_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
     ))
     RETURNING 1
@@ -144,7 +153,8 @@ SELECT count(*) AS count FROM gone;
 WITH old AS MATERIALIZED (
     SELECT b.row_at, b.id FROM ondot.tenant t CROSS JOIN LATERAL (
         SELECT ctid AS row_at, id FROM ondot.bulk
-        WHERE tenant_no = t.tenant_no AND id < ondot.first_id_at(ondot.clock() - make_interval(days => $1::integer))
+        WHERE tenant_no = t.tenant_no
+          AND id < ondot.first_id_at(ondot.clock() - make_interval(days => coalesce(t.retention_days, $1::integer)))
           AND state <> 'RUNNING'
         ORDER BY id LIMIT $2::integer FOR UPDATE SKIP LOCKED
     ) b LIMIT $2
@@ -168,9 +178,12 @@ SELECT (SELECT count(*) FROM results) + (SELECT count(*) FROM gone) AS count;
 -- many rows were removed.
 -- $1 days, $2 limit
 WITH old AS MATERIALIZED (
-    SELECT ctid AS row_at, id FROM ondot.run
-    WHERE ended_at < ondot.clock() - make_interval(days => $1::integer)
-    ORDER BY ended_at LIMIT least($2::integer, 50) FOR UPDATE SKIP LOCKED
+    SELECT r.row_at, r.id FROM ondot.tenant t CROSS JOIN LATERAL (
+        SELECT ctid AS row_at, id FROM ondot.run
+        WHERE tenant_no = t.tenant_no
+          AND ended_at < ondot.clock() - make_interval(days => coalesce(t.retention_days, $1::integer))
+        ORDER BY ended_at LIMIT least($2::integer, 50) FOR UPDATE SKIP LOCKED
+    ) r LIMIT least($2, 50)
 ), items AS (
     DELETE FROM ondot.item WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM ondot.item WHERE run_id = ANY (ARRAY(SELECT id FROM old)) LIMIT 5 * $2
