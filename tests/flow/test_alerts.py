@@ -119,7 +119,7 @@ async def test_failing_in_a_row_is_one_incident_that_recovers_by_a_success(world
     assert await alerts.look() == 1
     [(_, channels, draft)] = alerts.sent
     assert channels == ("ops",)
-    assert draft.title == "nightly failed 2+ times in a row; the last error: no route to warehouse"
+    assert draft.title == "nightly failed 2 times in a row or more; the last error: no route to warehouse"
     assert f"ondot dead-letter list --job {nightly.id}" in draft.text
     [incident] = await alerts.incidents(is_open=True)
     assert (incident.job_id, incident.causes, incident.messages) == (nightly.id, 1, 1)
@@ -215,33 +215,41 @@ async def test_every_kind_reports_its_cause_and_when_it_is_over(world: World, al
     assert await alerts.incidents(is_open=True) == []
 
 
+STORM = """
+WITH job AS (SELECT ('019a0000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid AS id, i
+             FROM generate_series(1, $1::integer) i),
+jobs AS (INSERT INTO ondot.job (id, tenant_no, name, state, version, pool_no, labels, created_at, updated_at)
+         SELECT id, 1, 'job ' || i, 'ACTIVE', 1, 1, '{}', ondot.clock(), ondot.clock() FROM job),
+failure AS (SELECT ondot.new_id() AS id, job.id AS job_id, ondot.clock() - make_interval(secs => 3 - n) AS at
+            FROM generate_series(1, 3) n CROSS JOIN job),
+ended AS (INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version, pool_no,
+                                     attempt_no, failures, losses, class, state, origin)
+          SELECT id, job_id, at, at, at, 1, 1, 1, 1, 1, 0, 2, 'FAILED', 'run' FROM failure)
+INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, error)
+SELECT id, 1, job_id, 1, at, $2::jsonb FROM failure
+"""
+"""Jobs that have failed three times each: more letters than one look reads."""
+
+
 @proves("O4")
 async def test_a_storm_is_one_incident_with_one_message_and_its_first_jobs(world: World, alerts: Alerts) -> None:
     count = 10_000
-    await alerts.define("all", {"failing": {"in_a_row": 1}})
-    await world.fetch(
-        "WITH n AS (SELECT ('019a0000-0000-7000-8000-' || lpad(to_hex(i), 12, '0'))::uuid AS job_id, i,"
-        "                  ondot.new_id() AS id FROM generate_series(1, $1::integer) i),"
-        " jobs AS (INSERT INTO ondot.job (id, tenant_no, name, state, version, pool_no, labels, created_at, updated_at)"
-        "          SELECT job_id, 1, 'job ' || i, 'ACTIVE', 1, 1, '{}', ondot.clock(), ondot.clock() FROM n),"
-        " ended AS (INSERT INTO ondot.history (id, job_id, fire_at, ready_at, ended_at, tenant_no, job_version,"
-        "               pool_no, attempt_no, failures, losses, class, state, origin)"
-        "          SELECT id, job_id, ondot.clock(), ondot.clock(), ondot.clock(), 1, 1, 1, 1, 1, 0, 2, 'FAILED', 'run'"
-        "          FROM n)"
-        " INSERT INTO ondot.dead_letter (execution_id, tenant_no, job_id, job_version, failed_at, error)"
-        " SELECT id, 1, job_id, 1, ondot.clock(), $2::jsonb FROM n",
-        count,
-        msgspec.json.encode({"message": "disk full", "fingerprint": "f"}).decode(),
-    )
+    await alerts.define("all", {"failing": {"in_a_row": 3}})
+    async with world.second_connection() as connection:
+        # Seeded rows were never submitted: the guard of tests would refuse them, and takes seconds.
+        await connection.execute("SET session_replication_role = replica")
+        await connection.execute(
+            STORM, count, msgspec.json.encode({"message": "disk full", "fingerprint": "f"}).decode()
+        )
     assert await alerts.look() == 1
     [incident] = await alerts.incidents()
     assert (incident.causes, incident.job_id) == (count, None)
-    assert incident.title == "10,000 jobs failed 1 times in a row or more; the last error: disk full"
+    assert incident.title == "10,000 jobs failed 3 times in a row or more; the last error: disk full"
     [(_, _, draft)] = alerts.sent
     assert len(draft.causes) == 20
     assert "10,000 causes in all, the first 20 are listed." in draft.text
     assert len(draft.text) < 5_000
-    assert await alerts.look(times=3) == 0
+    assert await alerts.look() == 0
 
     # Another scheduler takes over in the middle: it does not send it again, and the first writes nothing any more.
     before, alerts.evaluator = alerts.evaluator, alerts.new_evaluator()

@@ -78,6 +78,7 @@ BLOCKS: Final = {
     "forget_incidents": "housekeeping",
     "count_incidents_by_kind": "a gauge of the installation",
     "open_letters_by_job": "says whose they are",
+    "open_letters_of_jobs": "of jobs that the caller has found; says whose they are",
     "failures_by_job": "says whose they are",
     "last_ends": "of jobs that the caller has found",
     "latest_letters": "of jobs that the caller has found",

@@ -127,6 +127,11 @@ async def open_letters_by_job(connection: Connection, tenants: Tenants, most: in
     return [Letters(*row.values()) for row in rows]
 
 
+async def open_letters_of_jobs(connection: Connection, job_ids: Collection[JobId], instants: int) -> list[Letters]:
+    rows = await connection.fetch(_SQL["open_letters_of_jobs"].text, list(job_ids), instants)
+    return [Letters(*row.values()) for row in rows]
+
+
 async def failures_by_job(
     connection: Connection, tenants: Tenants, within_s: Collection[float], most: int
 ) -> list[Failures]:

@@ -22,6 +22,7 @@ from ondot.flow.alerts.sources import Found, Look, find_source, source_of
 from ondot.flow.alerts.words import SHOWN, title_of
 from ondot.model.alerts.cause import Cause
 from ondot.model.alerts.latch import REOPEN_S, Changes, Rule, State, Tracked, step
+from ondot.model.ids import JobId
 from ondot.store.alerts import AlertRow, LoadedAlert, hold, load_alerts, read_state, take_over
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -128,7 +129,8 @@ class Evaluator:
         for alert in known.alerts.values():
             if alert.is_active:
                 by_source[source_of(alert.row.kind.name)].append(alert.row)
-        look = Look(connection, now, self._jobs)
+        tracked = {JobId(each.cause.job_id) for each in known.state.causes.values() if each.cause.job_id is not None}
+        look = Look(connection, now, self._jobs, frozenset(tracked))
         held: dict[UUID, Found] = {}
         for name, alerts in by_source.items():
             began_s = self._monotonic()

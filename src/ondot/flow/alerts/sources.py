@@ -4,6 +4,7 @@ A function serves all alerts of its kind with one or two statements, and never w
 went wrong (letters, late executions, misses), looks up the jobs that it meets, and keeps those in each alert's scope.
 """
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ LETTERS: Final = 20_000
 """Newest letters of each tenant that are looked at, or more if a threshold is higher."""
 LATE_A_LANE: Final = 1_000
 LINES: Final = 2_000
+MANY: Final = 500
 MOST_CAUSES: Final = 10_000
 """Of one alert at a time."""
 RECENT: Final = (timedelta(days=1), timedelta(days=8))
@@ -41,6 +43,8 @@ class Look:
     connection: Connection
     now: datetime
     jobs: KnownJobs
+    tracked: frozenset[JobId] = frozenset()
+    """Jobs with a cause that holds."""
 
 
 Source = Callable[[Look, Sequence[AlertRow]], Awaitable[dict[UUID, Found]]]
@@ -88,14 +92,27 @@ async def find_failures(look: Look, alerts: Sequence[AlertRow]) -> dict[UUID, Fo
 async def find_failing(look: Look, alerts: Sequence[AlertRow]) -> dict[UUID, Found]:
     longest = max(alert.thresholds["in_a_row"] for alert in alerts)
     least = min(alert.thresholds["in_a_row"] for alert in alerts)
-    letters = await read.open_letters_by_job(look.connection, _tenants(alerts), LETTERS, longest)
-    letters = [each for each in letters if each.count >= least]
+    letters = [each for each in await _letters(look, _tenants(alerts), longest) if each.count >= least]
     jobs = await look.jobs.get(look.connection, [each.job_id for each in letters])
     letters = [each for each in letters if each.job_id in jobs]
     ends = await _last_ends(look, letters, longest)
     in_a_row = {job_id: _leading_failures(states) for job_id, states in ends.items()}
     letters = [each for each in letters if in_a_row.get(each.job_id, 0) >= least]
     why = await look.jobs.why(look.connection, {each.job_id: each.failed_ats[0] for each in letters})
+    if len(letters) > MANY:
+        # Ten thousand causes are built beside the loop, which also plans and beats.
+        return await asyncio.to_thread(_build_failing, alerts, letters, jobs, in_a_row, why)
+    return _build_failing(alerts, letters, jobs, in_a_row, why)
+
+
+def _build_failing(
+    alerts: Sequence[AlertRow],
+    letters: Sequence[read.Letters],
+    jobs: Mapping[JobId, KnownJob],
+    in_a_row: Mapping[JobId, int],
+    why: Mapping[JobId, read.LatestLetter],
+) -> dict[UUID, Found]:
+    longest = max(alert.thresholds["in_a_row"] for alert in alerts)
     found: dict[UUID, Found] = {}
     for alert in alerts:
         wanted = alert.thresholds["in_a_row"]
@@ -106,16 +123,16 @@ async def find_failing(look: Look, alerts: Sequence[AlertRow]) -> dict[UUID, Fou
             job, letter = jobs[each.job_id], why.get(each.job_id)
             error = letter.message if letter else ""
             last = f"; the last error: {error}" if error else ""
-            times = f"{in_a_row[each.job_id]}{'+' if in_a_row[each.job_id] >= longest else ''}"
+            times = _in_a_row(in_a_row[each.job_id], is_more=in_a_row[each.job_id] >= longest)
             _add(
                 of_alert,
                 _of_job(
                     alert,
                     job,
-                    message=f"{job.facts.name} failed {times} times in a row{last}",
+                    message=f"{job.facts.name} failed{times}{last}",
                     since=each.failed_ats[min(wanted, len(each.failed_ats)) - 1],
                     reason=letter.fingerprint if letter else "",
-                    many=f"failed {wanted} times in a row or more{last}",
+                    many=f"failed{_in_a_row(wanted, is_more=True)}{last}",
                     details={"failures": each.count, "execution_id": str(letter.execution_id) if letter else None},
                     command=f"ondot dead-letter list --job {each.job_id}",
                     path=f"/dead-letters?job={each.job_id}",
@@ -348,6 +365,20 @@ def find_source(name: str) -> Source:
     return find_conditions if name == CONDITIONS else SOURCES[name]
 
 
+async def _letters(look: Look, tenants: set[TenantNo] | None, instants: int) -> list[read.Letters]:
+    """Open letters by job. If a tenant has more than are read, a job may have more letters than were found, and one
+    that fails each second may hide others that hold still: then the letters of each job are read."""
+    letters = await read.open_letters_by_job(look.connection, tenants, LETTERS, instants)
+    counts: defaultdict[TenantNo, int] = defaultdict(int)
+    for each in letters:
+        counts[each.tenant_no] += each.count
+    if all(count < LETTERS for count in counts.values()):
+        return letters
+    job_ids = {each.job_id for each in letters} | look.tracked
+    of_jobs = await read.open_letters_of_jobs(look.connection, job_ids, instants)
+    return [each for each in of_jobs if tenants is None or each.tenant_no in tenants]
+
+
 async def _last_ends(look: Look, letters: Iterable[read.Letters], most: int) -> dict[JobId, list[str]]:
     """In groups by how far back they go: a job that fails each month must not make all others read months."""
     groups: defaultdict[datetime, list[JobId]] = defaultdict(list)
@@ -367,6 +398,13 @@ async def _last_ends(look: Look, letters: Iterable[read.Letters], most: int) -> 
 
 def _leading_failures(states: Sequence[str]) -> int:
     return next((number for number, state in enumerate(states) if state != "FAILED"), len(states))
+
+
+def _in_a_row(count: int, *, is_more: bool) -> str:
+    """`is_more`: it may have been more often."""
+    if count == 1:
+        return "" if is_more else " once"
+    return f" {count} times in a row{' or more' if is_more else ''}"
 
 
 def _count_cause(

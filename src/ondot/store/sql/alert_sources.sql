@@ -43,6 +43,19 @@ FROM ondot.tenant t CROSS JOIN LATERAL (
 WHERE t.state = 'ACTIVE' AND ($1::integer[] IS NULL OR t.tenant_no = ANY ($1))
 GROUP BY l.tenant_no, l.job_id;
 
+-- name: open_letters_of_jobs :many
+-- index: dead_letter_job, backwards
+-- The same of some jobs, however many letters other jobs have: not counted beyond the instants.
+-- $1 job_ids, $2 instants of each job at most
+SELECT l.tenant_no, l.job_id, count(*) AS count, min(l.failed_at) AS first_at,
+       array_agg(l.failed_at ORDER BY l.failed_at DESC) AS failed_ats
+FROM unnest($1::uuid[]) AS n(id) CROSS JOIN LATERAL (
+    SELECT d.tenant_no, d.job_id, d.failed_at FROM ondot.dead_letter d
+    WHERE d.job_id = n.id AND d.resolved_at IS NULL
+    ORDER BY d.failed_at DESC LIMIT $2::integer
+) l
+GROUP BY l.tenant_no, l.job_id;
+
 -- name: failures_by_job :many
 -- index: dead_letter_open, dead_letter_handled
 -- Failures within the last seconds, handled since or not, for each of several lengths.
@@ -64,7 +77,9 @@ GROUP BY w.within_s, l.tenant_no, l.job_id;
 
 -- name: last_ends :many
 -- index: history_job, backwards
--- How the last executions of jobs ended, newest first, of those created since an id: the days before are not read.
+-- How the last executions of jobs ended, newest first, of those created since an id: the days before are not read. No upper
+-- bound: without statistics, as in a day that has just begun, PostgreSQL takes a range of ids for a few rows, and reads all of
+-- it for each job. Ten thousand jobs took 30 s so, and take 0.5 s without it.
 -- $1 job_ids, $2 from id, $3 of each job at most
 SELECT n.id AS job_id, array_agg(h.state ORDER BY h.fire_at DESC, h.id DESC) AS states
 FROM unnest($1::uuid[]) AS n(id) CROSS JOIN LATERAL (
