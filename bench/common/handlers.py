@@ -26,6 +26,11 @@ async def now() -> float:
 
 
 @app.job
+async def fail() -> None:
+    raise RuntimeError("it broke")
+
+
+@app.job
 async def linger(ctx: Context, seconds: float) -> None:
     """Waits; if it is cancelled, it writes the instant of the CancelledError to a file, by the machine's own clock."""
     try:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from socket import socket
 from typing import get_args
 
 import pytest
@@ -14,6 +15,7 @@ from ondot.model.errors import Misconfigured
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Transport, Wake
 from ondot.settings import Settings, load_settings
+from ondot.store.connection import Record
 from ondot.store.database import Database, open_database
 from ondot.transports.local import LocalTransport
 from ondot.transports.polling import PollingTransport
@@ -145,6 +147,40 @@ async def test_a_listener_whose_connection_is_cut_reconnects(
                 " WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
         await until_received(transport, received, Wake(PoolNo(2), AT))
+
+
+@proves("O4", "C5")
+async def test_a_listener_that_stays_away_while_the_database_answers_is_reported_for_alerts(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, seconds in (("AWAY_S", 0.0), ("REPORT_EVERY_S", 0.0), ("RECONNECT_S", 0.01)):
+        monkeypatch.setattr(f"ondot.transports.postgres.{name}", seconds)
+    with socket() as closed:
+        closed.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
+        away = settings_for("postgresql://ondot@127.0.0.1:{1}/ondot".format(*closed.getsockname()))
+        listening = asyncio.create_task(_Elsewhere(database, away).listen(lambda _wake: None))
+        try:
+            async with asyncio.timeout(WITHIN_S):
+                while not (rows := await _conditions(database)):
+                    await asyncio.sleep(0)
+        finally:
+            listening.cancel()
+    [row] = rows
+    assert (row["kind"], row["tenant_no"], row["until_at"] > row["since"]) == ("transport", 0, True)
+    assert "cannot listen for wake-ups, so its workers only poll" in row["message"]
+
+
+class _Elsewhere(PostgresTransport):
+    """Its own connection goes to another address; the database answers."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        super().__init__(database)
+        self._settings = settings
+
+
+async def _conditions(database: Database) -> list[Record]:
+    async with database.connection() as connection:
+        return await connection.fetch("SELECT * FROM ondot.condition")
 
 
 @proves("C4")

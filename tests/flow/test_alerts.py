@@ -261,6 +261,54 @@ async def test_a_storm_is_one_incident_with_one_message_and_its_first_jobs(world
 
 
 @proves("O4")
+async def test_jobs_that_fail_rarely_are_found_beside_one_that_fails_all_the_time(
+    world: World, alerts: Alerts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await alerts.define("nightly", {"failing": {"in_a_row": 2}}, scope={"jobs": ["nightly"]})
+    nightly = await world.submit(job("nightly", key="nightly", **NEVER))
+    noisy = await world.submit(job("noisy", key="noisy", **NEVER))
+    await fail(world)
+    await fail(world, nightly.id)
+    assert await alerts.look() == 1
+    monkeypatch.setattr("ondot.flow.alerts.sources.LETTERS", 3)
+    for _ in range(3):
+        await world.advance(1)
+        await fail(world, noisy.id)
+    assert await alerts.calm_down() == 0
+    assert len(await alerts.incidents(is_open=True)) == 1
+
+
+@proves("O4", "T2")
+async def test_work_that_waits_for_a_quota_is_a_cause(world: World, alerts: Alerts) -> None:
+    acme = await world.add_tenant("acme")
+    await alerts.define("ours", {"quota": {}})
+    await alerts.define("theirs", {"quota": {}}, acme)
+    quotas = {"concurrent": 1, "starts": {"limit": 2, "per_s": 3600.0, "burst": 2}}
+    await world.fetch(
+        "UPDATE ondot.tenant SET quotas = $2::text::jsonb WHERE tenant_no = $1",
+        acme,
+        msgspec.json.encode(quotas).decode(),
+    )
+    worker = await world.worker()
+    await world.submit(job("first"), acme)
+    leased = [*await worker.lease(), *await worker.lease()]
+    assert len(leased) == 1
+    assert await alerts.look() == 0, "the quota is used up, and nothing waits"
+    await world.submit_all([job("second"), job("third")], acme)
+    assert await worker.lease() == []
+    assert await alerts.look() == 1
+    [(tenant_no, _, draft)] = alerts.sent
+    assert (tenant_no, draft.title.split(",")[0]) == (acme, "The quota of concurrent is reached: 1 of 1 run")
+    await worker.complete_all(leased)
+    leased = [*await worker.lease(), *await worker.lease()]
+    assert len(leased) == 1
+    await worker.complete_all(leased)
+    assert await worker.lease() == []
+    assert await alerts.look() == 1
+    assert alerts.sent[-1][2].title.startswith("The quota of starts is reached: 2 starts within 1 hour")
+
+
+@proves("O4")
 async def test_a_process_that_lost_its_duty_between_look_and_write_sends_nothing(world: World, alerts: Alerts) -> None:
     await alerts.define("workers", {"workers": {"below": 1}})
     stale, fresh = alerts.evaluator, alerts.new_evaluator()

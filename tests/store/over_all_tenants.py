@@ -88,6 +88,7 @@ BLOCKS: Final = {
     "recent_misses": "says whose they are",
     "blocked_now": "says whose they are",
     "conditions_now": "says whose they are",
+    "held_by_quotas": "says whose they are",
     "found_recently": "counts of the self-check",
     "describe_jobs": "says whose they are",
     "forget_event_keys": "housekeeping",

@@ -107,6 +107,17 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class HeldByQuota:
+    """`per_s`: the length in seconds of a quota of starts; None: of running attempts."""
+
+    tenant_no: TenantNo
+    quota: str
+    most: int
+    per_s: float | None
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class FoundByCheck:
     kind: str
     count: int
@@ -186,6 +197,11 @@ async def conditions_now(
 ) -> list[Condition]:
     rows = await connection.fetch(_SQL["conditions_now"].text, list(kinds), _list(tenants), most)
     return [Condition(**{**dict(row), "details": msgspec.json.decode(row["details"])}) for row in rows]
+
+
+async def held_by_quotas(connection: Connection, tenants: Tenants) -> list[HeldByQuota]:
+    rows = await connection.fetch(_SQL["held_by_quotas"].text, _list(tenants))
+    return [HeldByQuota(*row.values()) for row in rows]
 
 
 async def found_recently(connection: Connection, within_s: float) -> list[FoundByCheck]:

@@ -3,8 +3,8 @@
 A pass looks at what holds (`sources`), decides by the latch, and stores what changed together with the messages in one
 transaction. The state is in PostgreSQL, and in the memory of the process that evaluates; `alert_state` names that
 process. One that lost its duty, or that has not seen a change, writes nothing and reads everything again: a take-over
-repeats no message and forgets none. A source that takes long is asked less often, so that alerts cost at most about a
-twentieth of one connection.
+repeats no message and forgets none. A source that takes long is asked less often: alerts cost about a twentieth of one
+connection, in a storm at most a fifth.
 """
 
 import asyncio
@@ -38,7 +38,10 @@ from ondot.telemetry.log import get_logger
 
 SLOW_S: Final = 0.05
 RESTS: Final = 20.0
-"""A source that took longer than `SLOW_S` is not asked again for this many times as long."""
+"""A source that took longer than `SLOW_S` is not asked again for this many times as long,"""
+LONGEST_REST_S: Final = 2.5
+LEAST_RESTS: Final = 5.0
+"""but for at most 2.5 s, so that a message goes out within five; or for five times as long, if it takes that long."""
 CAUSES_A_STATEMENT: Final = 2_000
 MANY: Final = 500
 
@@ -139,7 +142,8 @@ class Evaluator:
             held |= await find_source(name)(look, alerts)
             took_s = self._monotonic() - began_s
             if took_s > SLOW_S:
-                self._not_before[name] = began_s + took_s * self._rests
+                rest_s = min(took_s * self._rests, max(LONGEST_REST_S, took_s * LEAST_RESTS))
+                self._not_before[name] = began_s + rest_s
         return held
 
     async def _store(self, known: _Known, state: State, changes: Changes, now: datetime) -> bool:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from ondot.flow.alerts.known_jobs import KnownJobs
 from ondot.model.alerts.cause import Cause
-from ondot.model.alerts.kinds import EVENT_S, KINDS, About
+from ondot.model.alerts.kinds import EVENT_S, About
 from ondot.model.explain_facts import pluralize
 from ondot.model.ids import INSTALLATION, JobId, TenantNo, first_id_at
 from ondot.store import alert_sources as read
@@ -323,6 +323,30 @@ async def find_conditions(look: Look, alerts: Sequence[AlertRow]) -> dict[UUID, 
     return found
 
 
+async def find_reached_quotas(look: Look, alerts: Sequence[AlertRow]) -> dict[UUID, Found]:
+    """Requests that were refused report a condition; work that a quota holds back is found here."""
+    found = await find_conditions(look, alerts)
+    for each in await read.held_by_quotas(look.connection, _tenants(alerts)):
+        what = (
+            f"{each.most:,} of {each.most:,} run"
+            if each.per_s is None
+            else f"{each.most:,} starts within {_span(each.per_s)}"
+        )
+        for alert in alerts:
+            if _covers_tenant(alert, each.tenant_no):
+                cause = Cause(
+                    kind="quota",
+                    key=f"{each.tenant_no}:{each.quota}",
+                    reason=each.quota,
+                    subject=each.quota,
+                    message=f"The quota of {each.quota} is reached: {what}, and work waits since {_at(each.since)}",
+                    since=look.now,
+                    details=_links({"limit": each.most, "waits_since": _at(each.since)}, "ondot tenant get", "/usage"),
+                )
+                _add(found[alert.id], cause)
+    return found
+
+
 async def find_by_self_check(look: Look, alerts: Sequence[AlertRow]) -> dict[UUID, Found]:
     rows = await read.found_recently(look.connection, EVENT_S)
     causes = {
@@ -351,6 +375,7 @@ SOURCES: Final[Mapping[str, Source]] = {
     "workers": find_missing_workers,
     "missed_schedule": find_misses,
     "blocked_run": find_blocked,
+    "quota": find_reached_quotas,
     "self_check": find_by_self_check,
 }
 """Of the kinds that have a source of their own; all others are conditions, which one source reads."""
@@ -358,7 +383,7 @@ CONDITIONS: Final = "conditions"
 
 
 def source_of(kind: str) -> str:
-    return CONDITIONS if KINDS[kind].condition else kind
+    return kind if kind in SOURCES else CONDITIONS
 
 
 def find_source(name: str) -> Source:

@@ -114,10 +114,20 @@ _KINDS: Final = (
     Kind("expectation", About.JOB, "A job missed what its `expect` states, or will.", condition=True),
     Kind("blocked_run", About.JOB, "A run of a workflow, or a job that depends on others, waits for a person."),
     Kind("ping", About.TENANT, "A ping did not arrive in time, or reported a failure.", condition=True),
-    Kind("quota", About.TENANT, "A quota of the tenant is reached.", condition=True),
+    Kind(
+        "quota",
+        About.TENANT,
+        "A quota of the tenant is reached: requests are refused, or work waits for it.",
+        condition=True,
+    ),
     Kind("delivery", About.TENANT, "A channel fails: its messages are not delivered.", condition=True),
     Kind("database", About.INSTALLATION, "A scheduler could not reach the database.", condition=True),
-    Kind("transport", About.INSTALLATION, "The transport of wake-ups cannot be reached.", condition=True),
+    Kind(
+        "transport",
+        About.INSTALLATION,
+        "A worker gets no wake-ups, and finds its work by polling only.",
+        condition=True,
+    ),
     Kind("disk", About.INSTALLATION, "The disk of the database is nearly full.", condition=True),
     Kind("archive", About.INSTALLATION, "Old days cannot be archived, so they are kept.", condition=True),
     Kind(

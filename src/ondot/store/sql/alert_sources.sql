@@ -193,6 +193,33 @@ WHERE kind = ANY ($1::text[]) AND (until_at IS NULL OR until_at > ondot.clock())
   AND ($2::integer[] IS NULL OR tenant_no = ANY ($2))
 ORDER BY kind, tenant_no, subject LIMIT $3::integer;
 
+-- name: held_by_quotas :many
+-- index: ready_pkey, tenant_limit_pkey, tenant_running_pkey
+-- Tenants whose due work waits though their quota of running attempts is used up, or that of starts for now. Only tenants with
+-- such a quota have a row of limits.
+-- $1 tenant_nos (NULL: all)
+WITH RECURSIVE {{lanes}}, waits AS (
+    SELECT l.tenant_no, min(r.ready_at) AS since
+    FROM lane l JOIN ondot.tenant_limit t ON t.tenant_no = l.tenant_no
+    CROSS JOIN LATERAL (
+        SELECT r.ready_at FROM ondot.ready r
+        WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no ORDER BY r.ready_at LIMIT 1
+    ) r
+    WHERE r.ready_at <= ondot.clock() AND ($1::integer[] IS NULL OR l.tenant_no = ANY ($1))
+    GROUP BY l.tenant_no
+)
+SELECT w.tenant_no, q.quota, q.most, q.per_s, w.since
+FROM waits w JOIN ondot.tenant t ON t.tenant_no = w.tenant_no AND t.state = 'ACTIVE'
+JOIN ondot.tenant_limit l ON l.tenant_no = w.tenant_no
+CROSS JOIN LATERAL (
+    SELECT 'concurrent' AS quota, l.concurrent AS most, NULL::double precision AS per_s
+    WHERE l.concurrent <= (SELECT coalesce(sum(r.running), 0) FROM ondot.tenant_running r WHERE r.tenant_no = w.tenant_no)
+    UNION ALL
+    SELECT 'starts', l.rate_limit, l.rate_per_s
+    WHERE least(l.token_at, ondot.clock() + make_interval(secs => l.rate_burst * l.rate_per_s / l.rate_limit))
+          - make_interval(secs => (l.rate_burst - 1) * l.rate_per_s / l.rate_limit) > ondot.clock()
+) q;
+
 -- name: found_recently :many
 -- index: found_pkey
 -- What the self-check found within the last seconds. A few rows.
