@@ -63,6 +63,10 @@ class Walk:
         """Up to `limit` ids; fewer at the end, and when the time is up (`until_s`, by the monotonic clock)."""
         found: list[UUID] = []
         has_read = False
+        # A cancelled statement ends the transaction that it is in, so inside one each chunk starts from this point.
+        is_inside = self._connection.is_in_transaction()
+        if is_inside:
+            await self._connection.execute("SAVEPOINT chunk")
         while len(found) < limit and not self.is_at_end:
             started_s = time.monotonic()
             left_s = None if until_s is None else until_s - started_s
@@ -73,6 +77,9 @@ class Walk:
             try:
                 ids = await self._read(from_id, limit - len(found), self._deadline(left_s))
             except TOO_LATE:
+                # Until the server has cancelled it. The next chunk may have a deadline shorter than that, and asyncpg
+                # closes a connection that is not free by then.
+                await self._connection.execute("ROLLBACK TO chunk" if is_inside else "SELECT")
                 self._width = max(self._width * SHRINKAGE, SMALLEST)
                 continue
             has_read = True
