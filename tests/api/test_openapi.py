@@ -27,7 +27,7 @@ def test_every_operation_answers_as_it_is_described() -> None:
         for found in schema.get_all_operations():
             assert isinstance(found, Ok), found
 
-            @settings(max_examples=25, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=8, deadline=None, database=None, suppress_health_check=list(HealthCheck))
             @given(case=found.ok().as_strategy())
             def answers_as_described(case: Any) -> None:
                 case.call_and_validate(checks=CHECKS)
