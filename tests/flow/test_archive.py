@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +18,7 @@ from aiohttp import web
 
 from ondot.archive.parquet import BUFFERED_BYTES, Broken, ParquetFiles, check_file, hash_file
 from ondot.archive.query import KEYS, query_files
+from ondot.cli.errors import NOT_FOUND
 from ondot.flow.history.archive import Archive
 from ondot.flow.history.rewrite import Rewriting
 from ondot.model.errors import InvalidRequest, Unavailable
@@ -162,9 +164,23 @@ async def test_a_day_is_archived_before_it_goes_and_rows_that_stayed_count_once(
     data = path.read_bytes()
     path.write_bytes(data[:-20])
     cut = await asyncio.to_thread(ondot, "archive", "verify", "--table", "history", **place)
+    path.unlink()
+    missing = await asyncio.to_thread(ondot, "archive", "verify", "--table", "history", **place)
+    wrong = await asyncio.to_thread(ondot, "archive", "query", "SELECT count(*) FROM history", **place)
     path.write_bytes(data)
-    assert cut.code == 1
+    assert (cut.code, missing.code) == (1, 1)
     assert whole.key in cut.err
+    assert f"{whole.key} is not in the archive" in missing.err
+    assert "`ondot archive verify` lists all" in wrong.err
+    assert wrong.code == NOT_FOUND
+    bad = await asyncio.to_thread(ondot, "archive", "query", "SELECT nothing FROM job_once", **place)
+    assert "There are files of: job_once." in bad.err, bad
+
+    # What is removed is gone from the storage and from the list; what is younger stays.
+    assert whole.day is not None
+    for day, left in (whole.day - timedelta(days=1), len(list_files(tmp_path))), (whole.day, 0):
+        asked = await asyncio.to_thread(ondot, "archive", "remove", "--until", str(day), "--yes", **place)
+        assert (asked.code, len(list_files(tmp_path)), len(await archived(world))) == (0, left, left), asked
 
 
 @contextmanager

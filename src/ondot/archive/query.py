@@ -31,20 +31,21 @@ def query_files(sql: str, files: Mapping[str, Sequence[Path]]) -> tuple[list[str
     except ImportError as error:
         raise Misconfigured(INSTALL) from error
     with duckdb.connect(":memory:") as connection:
-        connection.execute("SET TimeZone = 'UTC'")
-        for table, keys in KEYS.items():
-            if paths := [str(path) for path in files.get(table, ())]:
-                _make_view(connection, table, keys, paths)
-        # From here on the query reads the views and no other file of this machine.
-        allowed = sorted({str(path.parent) + "/" for paths in files.values() for path in paths})
-        connection.execute("SET allowed_directories = $1", [allowed])
-        connection.execute("SET enable_external_access = false")
         try:
+            connection.execute("SET TimeZone = 'UTC'")
+            for table, keys in KEYS.items():
+                if paths := [str(path) for path in files.get(table, ())]:
+                    _make_view(connection, table, keys, paths)
+            # From here on the query reads the views and no other file of this machine.
+            allowed = sorted({str(path.parent) + "/" for paths in files.values() for path in paths})
+            connection.execute("SET allowed_directories = $1", [allowed])
+            connection.execute("SET enable_external_access = false")
             found = connection.execute(sql)
             names = [column[0] for column in found.description or ()]
             return names, found.fetchall()
         except duckdb.Error as error:
-            raise InvalidRequest(f"DuckDB: {str(error).strip()}") from error
+            there = ", ".join(table for table in KEYS if files.get(table)) or "no table that the query names"
+            raise InvalidRequest(f"DuckDB: {str(error).strip()}\nThere are files of: {there}.") from error
 
 
 def _make_view(connection: Any, table: str, keys: Sequence[str], paths: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """`ondot archive`: list, check and query the days that were archived before they went. For operators: it reads the
 database and the storage themselves."""
 
+import sys
 import tempfile
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ import typer
 
 from ondot.cli.calling import database_settings
 from ondot.cli.errors import FAILED
-from ondot.cli.options import Output
+from ondot.cli.options import Output, Yes
 from ondot.cli.output import Format, harmless, show, show_error, show_json, show_json_lines, show_line, table
 
 if TYPE_CHECKING:
@@ -89,7 +90,9 @@ def query(
     """
     import asyncio
 
+    from ondot.archive.parquet import Broken
     from ondot.archive.query import KEYS, query_files
+    from ondot.model.errors import NotFound
 
     settings, found = _find(None, tenant, since, until)
     files = _open(settings)
@@ -100,10 +103,55 @@ def query(
             # The time in the name decides which row is the newest.
             path = Path(directory) / f"{number}" / Path(file.key).name
             path.parent.mkdir()
-            asyncio.run(_fetch(files, file.key, path))
+            try:
+                asyncio.run(_fetch(files, file.key, path))
+            except Broken as error:
+                raise NotFound(f"{error}. `ondot archive verify` lists all that is missing.") from error
             paths[file.parent].append(path)
         names, rows = query_files(sql, paths)
     _show([dict(zip(names, map(_plain, row), strict=True)) for row in rows], output, none="No rows.")
+
+
+@app.command()
+def remove(
+    until: Annotated[datetime, typer.Option("--until", formats=["%Y-%m-%d"], help="The last day to delete.")],
+    of_table: Table = None,
+    tenant: TenantName = None,
+    yes: Yes = False,
+) -> None:
+    """Delete files of this day and earlier ones, from the storage and from the list. This cannot be undone."""
+    import asyncio
+
+    settings, listed = _find(of_table, tenant, None, until)
+    # A file of the past has rows of many days: it counts by the day on which it was written.
+    found = [file for file in listed if file.day is not None or file.at.date() <= until.date()]
+    files = _open(settings)
+    if not found:
+        show_line("Nothing is archived of that time.")
+        return
+    count = f"{len(found):,} {'file' if len(found) == 1 else 'files'}"
+    if not yes:
+        if not sys.stdin.isatty():
+            raise typer.BadParameter(f"This deletes {count}. Confirm with --yes.", param_hint="--yes")
+        typer.confirm(f"Delete {count}? This cannot be undone.", abort=True, err=True)
+    asyncio.run(_remove(settings, files(), found))
+    show_line(f"{count} deleted.")
+
+
+async def _remove(settings: "Settings", files: "Objects", found: "list[ArchiveFile]") -> None:
+    """From the storage first: a file that is still listed is found again if this is interrupted."""
+    from ondot.store.archive import LISTED_AT_ONCE, delete_archive_files
+    from ondot.store.database import open_database
+
+    database = await open_database(settings)
+    try:
+        for start in range(0, len(found), LISTED_AT_ONCE):
+            some = found[start : start + LISTED_AT_ONCE]
+            await files.delete([file.key for file in some])
+            async with database.connection() as connection:
+                await delete_archive_files(connection, some)
+    finally:
+        await database.close()
 
 
 def _find(

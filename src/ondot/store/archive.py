@@ -133,3 +133,9 @@ async def list_archive_files(
         found += [ArchiveFile(*row.values()) for row in rows]
         if len(rows) < LISTED_AT_ONCE:
             return found
+
+
+async def delete_archive_files(connection: Connection, files: Sequence[ArchiveFile]) -> None:
+    """Remove files from the list."""
+    tenant_nos, keys = [file.tenant_no for file in files], [file.key for file in files]
+    await connection.execute(_SQL["delete_archive_files"].text, tenant_nos, keys)

@@ -35,3 +35,9 @@ WHERE (tenant_no, key) > ($5::integer, $6::text)
   AND ($1::text IS NULL OR parent = $1) AND ($2::integer IS NULL OR tenant_no = $2)
   AND (day IS NULL OR (day >= coalesce($3::date, day) AND day <= coalesce($4::date, day)))
 ORDER BY tenant_no, key LIMIT $7::integer;
+
+-- name: delete_archive_files :none
+-- locks: these rows        index: archive_file_pkey
+-- $1 tenant_nos, $2 keys
+DELETE FROM ondot.archive_file f USING unnest($1::integer[], $2::text[]) AS n(tenant_no, key)
+WHERE f.tenant_no = n.tenant_no AND f.key = n.key;
