@@ -83,7 +83,8 @@ async def test_links_to_json_say_so(world: World, page: Served) -> None:
     [execution] = re.findall(r'<a [^>]*href="(/executions/[^"]+)"', html)
     shown = (await page.client.get(execution)).text
     assert 'title="This execution, as JSON"' in shown
-    assert '<a href="/jobs">Jobs</a>' in html
+    assert '<a href="/jobs">Work</a>' in html
+    assert '<a href="/jobs">Jobs</a>' in shown
     assert 'title="These jobs, as JSON"' in (await page.client.get("/jobs")).text
     assert 'title="minute_report">minute_<wbr>report</a>' in html
 
