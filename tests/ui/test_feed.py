@@ -17,7 +17,9 @@ from tests.proves import proves
 from tests.servers import settings_for
 from tests.world import World, job, once
 
-SECTIONS = {"health", "numbers", "running", "fires", "failures", "blocked", "paused", "latest", "badge"}
+SECTIONS = {
+    *("health", "numbers", "running", "fires", "open_incidents", "failures", "blocked", "paused", "latest", "badge"),
+}
 
 
 class CountingFeed(Feed):

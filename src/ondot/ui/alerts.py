@@ -51,7 +51,8 @@ def scope_in_words(row: AlertRow) -> str:
     parts += list(scope.jobs)
     parts += [f"pool {pool}" for pool in scope.pools]
     parts += ["all tenants"] if scope.is_of_all_tenants else []
-    return ", ".join(parts) or "all jobs"
+    everything = {About.JOB: "all jobs", About.POOL: "", About.TENANT: "", About.INSTALLATION: "the installation"}
+    return ", ".join(parts) or everything[row.kind.about]
 
 
 def when_in_words(row: AlertRow) -> str:
@@ -62,4 +63,13 @@ def when_in_words(row: AlertRow) -> str:
 def _shown(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return f"{value:g} s" if isinstance(value, float) else f"{value}"
+    return duration_in_words(value) if isinstance(value, float) else f"{value}"
+
+
+def duration_in_words(seconds: float) -> str:
+    """The largest units without a rest: "4 h", "90 s", "1 d 2 h"."""
+    parts, rest = [], seconds
+    for unit, length_s in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        whole, rest = divmod(rest, length_s)
+        parts += [f"{whole:g} {unit}"] if whole else []
+    return " ".join([*parts, *([f"{rest:g} s"] if rest or not parts else [])])

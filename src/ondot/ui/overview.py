@@ -16,6 +16,7 @@ from ondot.model.job import JobSpec
 from ondot.model.schedule import in_words
 from ondot.store import overview as store
 from ondot.store.database import Database
+from ondot.store.incidents import IncidentFilter, list_incidents
 from ondot.store.specs import Version
 from ondot.ui.health import Health, judge
 from ondot.ui.run_states import step_name
@@ -29,6 +30,7 @@ MOST_FIRES = 8
 MOST_FAILURES = 4
 MOST_PAUSED = 4
 MOST_BLOCKED = 4
+MOST_INCIDENTS = 4
 MOST_LATEST = 20
 MOST_POOLS = 6
 MOST_LIMITS = 4
@@ -143,6 +145,22 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True)
+class OpenIncident:
+    id: UUID
+    title: str
+    since: datetime
+    acknowledged_by: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Incidents:
+    """What alerts found and what still holds."""
+
+    rows: tuple[OpenIncident, ...]
+    has_more: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Execution:
     """`late`: how long after it was due the last attempt started."""
 
@@ -170,7 +188,7 @@ class Badge:
     total: int
 
 
-Section = Health | Numbers | Running | Fires | Failures | Blocked | Paused | Latest | Badge
+Section = Health | Numbers | Running | Fires | Incidents | Failures | Blocked | Paused | Latest | Badge
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +232,9 @@ async def read_overview(database: Database, tenant_no: TenantNo, *, is_whole: bo
         fires = _next_of_each_job(coming)
         rows: list[Row] = [*running, *fires, *letters, *latest, *blocked]
         specs = await database.specs.find(connection, {(row.job_id, row.job_version) for row in rows})
+    async with database.connection() as connection:
+        is_open = IncidentFilter(is_open=True)
+        incidents = await list_incidents(connection, tenant_no, is_open, limit=MOST_INCIDENTS + 1)
     unplanned_at = min((fire.at for fire in coming if not fire.is_planned and fire.at <= fleet.now), default=None)
     total = running[0].total if running else 0
     open_letters = letters[0].total if letters else 0
@@ -222,6 +243,12 @@ async def read_overview(database: Database, tenant_no: TenantNo, *, is_whole: bo
         "numbers": _numbers(fleet, pools, states, skips, total, held, is_whole=is_whole),
         "running": Running(tuple(_run(row, specs) for row in running), total),
         "fires": Fires(tuple(_fire(fire, specs) for fire in fires)),
+        "open_incidents": Incidents(
+            tuple(
+                OpenIncident(row.id, row.title, row.since, row.acknowledged_by) for row in incidents[:MOST_INCIDENTS]
+            ),
+            len(incidents) > MOST_INCIDENTS,
+        ),
         "failures": Failures(tuple(_failure(row, specs) for row in letters), open_letters),
         "blocked": Blocked(
             tuple(BlockedRun(row.id, _name(row, specs), row.blocked_at, row.reason or "") for row in blocked),

@@ -30,7 +30,7 @@ from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
 from ondot.store.incidents import count_open_incidents
 from ondot.ui import audit, dead_letters, events, executions, jobs, run
-from ondot.ui.alerts import read_alerts, scope_in_words, when_in_words
+from ondot.ui.alerts import duration_in_words, read_alerts, scope_in_words, when_in_words
 from ondot.ui.audit import read_audit
 from ondot.ui.channels import read_channels, read_pings
 from ondot.ui.dead_letters import count_open, read_letters
@@ -50,7 +50,7 @@ from ondot.ui.me import LOCAL_ME, Auth, Me, read_me
 from ondot.ui.overview import read_overview
 from ondot.ui.reference import read_reference
 from ondot.ui.render import Renderer
-from ondot.ui.report import read_report
+from ondot.ui.report import count_in_words, read_report
 from ondot.ui.run import read_run
 from ondot.ui.run_picture import read_run_steps, read_shape
 from ondot.ui.run_states import STATES as STEP_STATES
@@ -219,7 +219,11 @@ PAGES = (
         "alerts",
         "alerts",
         lambda database, tenant_no, request: read_alerts(database, tenant_no, request.query_params),
-        values={"scope_in_words": scope_in_words, "when_in_words": when_in_words},
+        values={
+            "scope_in_words": scope_in_words,
+            "when_in_words": when_in_words,
+            "duration_in_words": duration_in_words,
+        },
     ),
     Page(
         "/incidents",
@@ -394,7 +398,8 @@ class Site:
             me = await self.me(request, caller)
         except (Unauthorized, Forbidden, Unavailable) as error:
             return self.refuse(request, error)
-        html = self.renderer.page("report", found=found, now=found.now, open_letters=open_letters, me=me)
+        values = {"found": found, "now": found.now, "count_in_words": count_in_words}
+        html = self.renderer.page("report", **values, open_letters=open_letters, me=me)
         return HTMLResponse(html, headers=HEADERS)
 
     async def schedules(self, read: ReadPreview, request: Request) -> Response:

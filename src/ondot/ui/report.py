@@ -4,13 +4,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
+from typing import Final
 
 from ondot.flow.report.make import make_report
 from ondot.model.errors import InvalidParameters
 from ondot.model.ids import TenantNo
-from ondot.model.report.findings import TITLES, Finding, Report
+from ondot.model.report.findings import TITLES, Finding, Kind, Report
 from ondot.model.report.window import Window, parse_window
 from ondot.store.database import Database
+
+UNITS: Final[Mapping[Kind, tuple[str, str]]] = {
+    "expectation": ("time", "times"),
+    "failed": ("execution", "executions"),
+    "missed": ("fire", "fires"),
+    "no_worker": ("waits", "wait"),
+    "late": ("execution", "executions"),
+    "held_back": ("waits", "wait"),
+    "lost_worker": ("attempt", "attempts"),
+    "skipped": ("time", "times"),
+    "retried": ("attempt", "attempts"),
+    "slower": ("run", "runs"),
+    "self_check": ("time", "times"),
+}
+"""What the count of a finding counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +71,15 @@ async def read_report(
         _sections([one for one in report.findings if not one.is_open]),
         fault,
     )
+
+
+def count_in_words(finding: Finding) -> str:
+    """How many, with the unit of its kind; empty where one finding is one thing."""
+    if finding.kind not in UNITS:
+        return ""
+    one, several = UNITS[finding.kind]
+    least = "at least " if finding.is_least else ""
+    return f"{least}{finding.count:,} {one if finding.count == 1 else several}"
 
 
 def _sections(findings: list[Finding]) -> tuple[Section, ...]:

@@ -9,7 +9,7 @@ from typing import Final
 from uuid import UUID
 
 from ondot.flow.report import past
-from ondot.flow.report.waiting import list_waiting
+from ondot.flow.report.waiting import list_open_incidents, list_waiting
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.report.findings import Report, sort_findings
 from ondot.model.report.window import Window
@@ -20,10 +20,12 @@ from ondot.store.database import Database
 from ondot.store.dead_letters import find_job_names
 from ondot.store.executions import list_missed
 from ondot.store.expect import list_recent_misses
+from ondot.store.incidents import IncidentFilter, list_incidents
 
 RANGES: Final = 1_000
 """Ranges of skipped fires that are read."""
 MISSES: Final = 200
+INCIDENTS: Final = 50
 MEASURED: Final = 60
 """Jobs whose durations are compared with those before: the ones that took most time."""
 
@@ -50,6 +52,10 @@ async def make_report(database: Database, tenant_no: TenantNo, window: Window, *
         names = await find_job_names(
             connection, tenant_no, sorted({JobId(one.job_id) for one in findings if one.job_id})
         )
+    if window.is_open:
+        async with database.connection() as connection:
+            rows = await list_incidents(connection, tenant_no, IncidentFilter(is_open=True), limit=INCIDENTS)
+            findings += list_open_incidents(rows)
     workers: list[store.LostWorker] = []
     if is_whole:
         # Tables of the installation, which the role of a tenant's reads cannot see.

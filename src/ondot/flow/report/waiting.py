@@ -13,6 +13,7 @@ from ondot.model.report.window import Window
 from ondot.store import overview as store
 from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.incidents import IncidentRow
 from ondot.store.jobs import get_jobs
 from ondot.words.job import elapsed
 
@@ -58,6 +59,23 @@ async def list_waiting(
         *_without_worker(pools, window),
         *_held_back(held.lines, {id_: row.spec for id_, row in jobs.items()}, window),
     ]
+
+
+def list_open_incidents(rows: Sequence[IncidentRow]) -> Iterator[Finding]:
+    """Open incidents that are about no job: a quota, a channel, a ping, the disk. Those of jobs have findings of their
+    own."""
+    for row in rows:
+        if row.job_id is None:
+            yield Finding(
+                "incident",
+                row.title,
+                row.causes,
+                is_open=row.acknowledged_at is None,
+                first_at=row.since,
+                last_at=row.opened_at,
+                repair=() if row.acknowledged_at else (repairs.acknowledge(row.id),),
+                facts={"incident_id": str(row.id), "alert": row.alert},
+            )
 
 
 def _without_worker(pools: Sequence[store.PoolAtWork], window: Window) -> Iterator[Finding]:

@@ -61,6 +61,11 @@ def raise_concurrency(job_id: UUID, field: str, limit: int) -> Repair:
     )
 
 
+def acknowledge(incident_id: UUID) -> Repair:
+    path = f"/v1/incidents/{incident_id}/acknowledge"
+    return Repair("Acknowledge", f"ondot incident ack {incident_id}", "POST", path, {})
+
+
 def start_worker(pool: str) -> Repair:
     """No call does it: a worker is a process."""
     return Repair("Start a worker", "ondot worker" if pool == "default" else f"ondot worker --pool {pool}")

@@ -38,6 +38,7 @@ WHERE w.state IN ('ALIVE', 'DRAINING') AND ($1::integer IS NULL OR (
 -- index: ready_pkey
 -- The pools that the tenant may name: the workers there that serve it, and how much of its work is due and waits, counted
 -- up to a ceiling for each class. Catch-up work and suspects are late by nature: they count as waiting and not as late.
+-- Not the pool of deliveries, which is ondot's own: schedulers serve it.
 -- $1 tenant_no, $2 ceiling
 SELECT p.name, fleet.workers, fleet.slots, due.waiting, due.oldest_at
 FROM ondot.pool p
@@ -55,7 +56,8 @@ CROSS JOIN LATERAL (
         ORDER BY r.ready_at LIMIT $2::integer
     ) head
 ) due
-WHERE EXISTS (SELECT FROM ondot.tenant t WHERE t.tenant_no = $1 AND ('*' = ANY (t.pools) OR p.name = ANY (t.pools)))
+WHERE p.name NOT LIKE ':%'
+  AND EXISTS (SELECT FROM ondot.tenant t WHERE t.tenant_no = $1 AND ('*' = ANY (t.pools) OR p.name = ANY (t.pools)))
 ORDER BY due.oldest_at, p.name;
 
 -- name: held_back :many
