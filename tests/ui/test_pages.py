@@ -131,7 +131,7 @@ async def test_a_changed_fragment_reaches_the_watcher(world: World, page: Served
         stream = events(response)
         await page.until_watched()
         await page.feed.one_pass()
-        names = [(await anext(stream))[0] for _ in range(10)]
+        names = [(await anext(stream))[0] for _ in range(11)]
         assert sorted(names) == [
             "badge",
             "blocked",
@@ -141,6 +141,7 @@ async def test_a_changed_fragment_reaches_the_watcher(world: World, page: Served
             "latest",
             "live",
             "numbers",
+            "open_incidents",
             "paused",
             "running",
         ]

@@ -36,28 +36,10 @@ UNAVAILABLE: Final = 5
 
 ORDER: Final = (
     *("up", "api", "scheduler", "worker"),
-    *(
-        "job",
-        "workflow",
-        "run",
-        "execution",
-        "event",
-        "dead-letter",
-        "bulk",
-        "export",
-        "fleet",
-        "pool",
-        "forecast",
-        "secret",
-        "hook",
-        "channel",
-        "ping",
-        "alert",
-        "incident",
-        "audit",
-        "cron",
-    ),
-    *("archive", "migrate", "doctor", "tenant", "user", "key", "webhook", "version"),
+    *("job", "workflow", "run", "execution", "event", "export", "cron"),
+    *("report", "incident", "dead-letter", "bulk", "forecast", "fleet", "pool", "history"),
+    *("alert", "channel", "ping", "hook", "webhook", "secret", "audit"),
+    *("archive", "migrate", "doctor", "tenant", "user", "key", "version"),
 )
 SERVER_PACKAGES: Final = frozenset(
     {"aiohttp", "asyncpg", "cryptography", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}

@@ -1,6 +1,6 @@
 """`ondot forecast`: what becomes due, by pool and hour, with the waits to expect (S13)."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Json = dict[str, Any]
+
+
+WHOLE: Final = ("POOL", "FROM (UTC)", "RAN", "DUE", "SLOTS", "WAIT")
 
 
 def forecast(
@@ -42,7 +45,7 @@ def forecast(
 
 
 def _table(found: Json) -> "Table":
-    drawn = table("POOL", "FROM (UTC)", "RAN", "DUE", "SLOTS", "WAIT", "LARGEST", whole=("POOL", "FROM (UTC)"))
+    drawn = table("POOL", "FROM (UTC)", "RAN", "DUE", "SLOTS", "WAIT", "LARGEST", whole=WHOLE)
     for each in found["pools"]:
         ran = {entry["at"]: entry for entry in each["actual"]}
         due = {entry["at"]: entry for entry in each["buckets"]}
@@ -56,13 +59,13 @@ def _table(found: Json) -> "Table":
                 f"{coming['fires']:,.0f}" if coming else "",
                 f"{busy:,.1f} of {each['slots']:,}" if coming else "",
                 _wait(coming, past),
-                cell(", ".join(top["name"] or str(top["job_id"]) for top in (coming or {}).get("top", ()))),
+                cell(next((top["name"] or str(top["job_id"]) for top in (coming or {}).get("top", ())), "")),
             )
     return drawn
 
 
 def _wait(coming: Json | None, past: Json | None) -> str:
     if coming is not None and coming["wait_s"] is None:
-        return "for ever: no worker"
+        return "no worker"
     waits = [entry["wait_s"] for entry in (coming, past) if entry is not None and entry["wait_s"]]
     return f"{max(waits):,.1f} s" if waits else ""
