@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 import pytest
+from msgspec.structs import replace
 
 from ondot.document.parse import job_spec
 from ondot.flow import job_series, lease, measure
@@ -60,6 +61,18 @@ async def test_attempts_are_measured_by_pool_and_kind_of_target(world: World) ->
     assert read("ondot_retries_total", **of_pool) == 1
     assert read("ondot_attempt_duration_seconds_count", **of_pool) == 3
     assert read("ondot_attempt_duration_seconds_sum", **of_pool) == pytest.approx(4, abs=1)
+
+
+@proves("O2", "S13")
+async def test_a_job_that_starts_at_its_offset_is_not_late(world: World) -> None:
+    schedule = replace(every(3600, world.now), spread_s=600, offset_s=300)
+    await world.submit(job(pool="spread", schedule=schedule))
+    await world.advance(3900)
+    await world.plan()
+    worker = await world.worker(pool_nos=[await world.value("SELECT pool_no FROM ondot.pool WHERE name = 'spread'")])
+    assert len(await worker.lease()) == 1
+    assert read("ondot_start_lateness_seconds_count", pool="spread") == 1
+    assert read("ondot_start_lateness_seconds_sum", pool="spread") == 0
 
 
 @proves("O2")

@@ -81,8 +81,4 @@ class JobSeries:
         return self._labels.get(assignment.leased.job_id, OTHERS)
 
 
-def asks(assignment: "Assignment") -> bool:
-    return assignment.spec is not None and assignment.spec.metrics
-
-
 JOB_SERIES: Final = JobSeries()

@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from ondot.flow.gate import admit_pass
 from ondot.flow.in_flight import InFlight
-from ondot.flow.job_series import JOB_SERIES, asks
+from ondot.flow.job_series import JOB_SERIES
 from ondot.flow.lanes import Lanes
 from ondot.flow.measure import MEASURES
 from ondot.flow.quotas import count_tenants
@@ -412,7 +412,7 @@ class Leaser:
         if assignments:
             self._lanes.start(leased)
             LEASED.inc(len(assignments))
-            if asking := [assignment for assignment in assignments if asks(assignment)]:
+            if asking := [one for one in assignments if one.spec is not None and one.spec.metrics]:
                 await JOB_SERIES.learn(self._database, asking)
             MEASURES.measure_leased(assignments)
         return assignments
@@ -431,6 +431,11 @@ class Leaser:
         links: dict[ExecutionId, Links] = {}
         if active_tracer() is not None and not origins.isdisjoint({"replay", "event"}):
             links = await find_links(connection, leased, specs)
+        if not (payloads or returned or hops or links):  # nearly all batches: nothing to look up for each
+            return [
+                Assignment(row, lease_id, spec := specs.get(version), bytes(spec.payload) if spec else b"null")
+                for row, version in zip(leased, versions, strict=True)
+            ]
         return [
             Assignment(
                 row,

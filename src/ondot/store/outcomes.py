@@ -18,6 +18,7 @@ from ondot.store.day_bounds import with_day_bounds
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("outcomes")
+_labels_of = attrgetter("labels")
 
 
 class Written(Struct, frozen=True):
@@ -90,7 +91,7 @@ async def succeed_executions(
 
 def _labels(completions: Sequence[Completion]) -> list[str | None]:
     """The labels of each as JSON; empty if none has any, as in most batches."""
-    if not any(completion.labels for completion in completions):
+    if not any(map(_labels_of, completions)):
         return []
     return [
         msgspec.json.encode(completion.labels).decode() if completion.labels else None for completion in completions

@@ -30,7 +30,7 @@ from ondot.model.expect import (
 )
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState
-from ondot.model.schedule import GivenUp, jitter_offset, next_fire
+from ondot.model.schedule import GivenUp, next_fire, start_delay
 from ondot.store import expect as store
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -149,7 +149,7 @@ async def _look(database: Database, row: WatchRow, facts: _Facts) -> _Look:
     if row.which == "end_by" and job.state is JobState.PAUSED:
         fires = [*fires, *await _fires_of_pause(job, row, fires, facts.now)]
     schedule = job.spec.schedule
-    jitter = jitter_offset(job.id, schedule.jitter_s) if schedule is not None else timedelta()
+    delay = start_delay(schedule, job.id) if schedule is not None else timedelta()
     verdict = judge(
         row.which,
         expect,
@@ -157,7 +157,7 @@ async def _look(database: Database, row: WatchRow, facts: _Facts) -> _Look:
         zone=zone_of(schedule),
         now=facts.now,
         after_at=row.after_at,
-        next_fire=None if job.next_fire_at is None else (job.next_fire_at, job.next_fire_at + jitter),
+        next_fire=None if job.next_fire_at is None else (job.next_fire_at, job.next_fire_at + delay),
         by_event=job.spec.starts_by_event,
         took_s=facts.took_s.get(row.job_id),
     )
