@@ -14,11 +14,13 @@ from http import HTTPStatus
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from ondot.telemetry import serve
-from ondot.telemetry.instruments import Counter, Gauge, Histogram, Registry
+from ondot.telemetry.instruments import MANY, Counter, Gauge, Histogram, Registry
 from ondot.telemetry.page import SIZE, Page, make_page
 from ondot.telemetry.serve import CONNECTIONS, MayRead, MetricsServer, encode
 from ondot.telemetry.sum import GAUGES_LAST_S, ProcessMetrics, sum_pages
@@ -127,6 +129,19 @@ def test_a_histogram_counts_each_value_once_and_shows_the_slowest_as_exemplar() 
     plain, media_type = encode(ProcessMetrics(registry).collect_all, "text/plain")
     assert b"execution_id" not in plain
     assert media_type.startswith("text/plain")
+
+
+@given(st.lists(st.one_of(st.floats(-10, 1000), st.sampled_from([0.0, 1.0, 10.0])), min_size=MANY, max_size=3 * MANY))
+def test_many_values_at_once_count_as_each_alone(values: list[float]) -> None:
+    histogram = Histogram("h", "", ["how"], buckets=(1, 10, 100), registry=Registry())
+    at_once, alone = histogram.labels("at once"), histogram.labels("alone")
+    at_once.observe_all(values)
+    for value in values:
+        alone.observe(value)
+    buckets = range(len(at_once.bounds) + 1)
+    assert [at_once.values[at_once.at + place] for place in buckets] == [alone.values[alone.at + p] for p in buckets]
+    sum_at = len(at_once.bounds) + 1
+    assert at_once.values[at_once.at + sum_at] == pytest.approx(alone.values[alone.at + sum_at])
 
 
 def test_a_page_that_is_full_or_of_another_release_stops_nothing() -> None:

@@ -412,9 +412,10 @@ class Leaser:
         if assignments:
             self._lanes.start(leased)
             LEASED.inc(len(assignments))
-            if asking := [one for one in assignments if one.spec is not None and one.spec.metrics]:
-                await JOB_SERIES.learn(self._database, asking)
-            MEASURES.measure_leased(assignments)
+            if not MEASURES.measure_plain(assignments):
+                if asking := [one for one in assignments if one.spec is not None and one.spec.metrics]:
+                    await JOB_SERIES.learn(self._database, asking)
+                MEASURES.measure_leased(assignments)
         return assignments
 
     async def _read(self, connection: Connection, lease_id: LeaseId, leased: list[Leased]) -> list[Assignment]:

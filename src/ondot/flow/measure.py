@@ -2,8 +2,9 @@
 and ran, and how they ended.
 
 A lease and a batch of outcomes are measured whole: the series of a pool are looked up once for all of its attempts, and
-a histogram takes their values at once. It costs less than 1 µs for each attempt in all (bench/metrics.py). Each batch leaves its
-slowest attempt as an exemplar.
+a histogram takes their values at once. It costs less than 1 µs for each attempt in all (bench/metrics.py), most of it
+in `_common`: whether a batch is plain, of one pool and one kind of target. Each batch leaves its slowest attempt as an
+exemplar.
 """
 
 from collections import Counter
@@ -68,8 +69,28 @@ class Measures:
         self._series: dict[tuple[str, type], PoolSeries] = {}
         self._pools: set[str] = set()
 
+    def measure_plain(self, assignments: Sequence["Assignment"]) -> bool:
+        """At the start of these attempts, if none of them needs more than the series of their pool; False: nothing was
+        measured."""
+        series = self._common([assignment.spec for assignment in assignments])
+        if series is None:
+            return False
+        leased = [assignment.leased for assignment in assignments]
+        waits = [one.started_s - one.ready_s for one in leased]
+        series.wait.observe_all(waits)
+        _show_slowest(series.wait, waits, assignments)
+        late = [one.started_s - one.fire_s for one in leased if one.attempt_no == 1 and one.origin in ON_TIME]
+        if len(late) == len(waits):
+            series.lateness.observe_all(late)
+            _show_slowest(series.lateness, late, assignments)
+        elif late:
+            first = [one for one in assignments if one.leased.attempt_no == 1 and one.leased.origin in ON_TIME]
+            series.lateness.observe_all(late)
+            _show_slowest(series.lateness, late, first)
+        return True
+
     def measure_leased(self, assignments: Sequence["Assignment"]) -> None:
-        """At the start of these attempts."""
+        """The same for any attempts."""
         groups: dict[PoolSeries, tuple[list[float], list[Assignment], list[float], list[Assignment]]] = {}
         known: JobSpec | None = None
         group = None
@@ -103,6 +124,16 @@ class Measures:
     def measure_ended(self, ended: Sequence["Done"], clock_offset_s: float) -> None:
         """Outcomes that the database has. `clock_offset_s`: from this machine's monotonic clock to the database's,
         which says when an attempt started."""
+        attempts = [one for done in ended if (one := done.assignment) is not None]
+        series = self._common([one.spec for one in attempts]) if len(attempts) == len(ended) else None
+        if series is not None:
+            took = [
+                done.ended_s + clock_offset_s - one.leased.started_s for done, one in zip(ended, attempts, strict=True)
+            ]
+            series.duration.observe_all(took)
+            _show_slowest(series.duration, took, attempts)
+            series.count_ends([done.completion for done in ended])
+            return
         groups: dict[PoolSeries, tuple[list[float], list[Assignment], list[Completion]]] = {}
         known: JobSpec | None = None
         group = None
@@ -126,6 +157,24 @@ class Measures:
             series.duration.observe_all(took)
             _show_slowest(series.duration, took, of_took)
             series.count_ends(completions)
+
+    def _common(self, specs: Sequence[JobSpec | None]) -> PoolSeries | None:
+        """The series that all of these jobs share, if none has a series or a start of its own."""
+        if not specs or (first := specs[0]) is None:
+            return None
+        pool, kind = first.pool, type(first.target)
+        known = None
+        for spec in specs:
+            # Each one-time job has a spec of its own, so this loop runs in full for most batches.
+            if spec is known:
+                continue
+            if spec is None or spec.metrics or spec.pool != pool or type(spec.target) is not kind:
+                return None
+            schedule = spec.schedule
+            if schedule is not None and (schedule.jitter_s or schedule.spread_s):
+                return None
+            known = spec
+        return self._of(first)
 
     def _of(self, spec: JobSpec | None) -> PoolSeries:
         key = (OTHER_POOLS, type(None)) if spec is None else (spec.pool, type(spec.target))

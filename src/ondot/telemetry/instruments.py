@@ -11,8 +11,8 @@ loop that hangs is shown as hanging.
 import math
 import threading
 import time
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 from uuid import UUID
 
@@ -22,6 +22,8 @@ _LOCK: Final = threading.RLock()
 """Reentrant: while it is held, garbage may be collected, and a finalizer may print to a full pipe, which is counted."""
 _NO_TRACE: Final = bytes(16)
 GAUGES_EVERY_S: Final = 1.0
+MANY: Final = 32
+"""Values from which sorting them is faster."""
 
 
 class Series:
@@ -71,15 +73,31 @@ class HistogramSeries(Series):
     def observe(self, *values: float) -> None:
         self.observe_all(values)
 
-    def observe_all(self, values: Iterable[float]) -> None:
+    def observe_all(self, values: Sequence[float]) -> None:
         """Count these values; one below zero counts as zero, since clocks differ."""
         numbers, at, bounds, total = self.values, self.at, self.bounds, 0.0
+        if len(values) >= MANY:
+            self._observe_many(sorted(values))
+            return
         with _LOCK:
             for value in values:
                 numbers[at + bisect_left(bounds, value)] += 1.0
                 if value > 0.0:
                     total += value
             numbers[at + len(bounds) + 1] += total
+
+    def _observe_many(self, ordered: list[float]) -> None:
+        """One search for each bound rather than for each value. A batch is nearly sorted: it was leased in order."""
+        numbers, at, below = self.values, self.at, 0
+        total = sum(ordered) if ordered[0] >= 0.0 else sum(value for value in ordered if value > 0.0)
+        with _LOCK:
+            for place, bound in enumerate(self.bounds):
+                up_to = bisect_right(ordered, bound)
+                if up_to > below:
+                    numbers[at + place] += up_to - below
+                    below = up_to
+            numbers[at + len(self.bounds)] += len(ordered) - below
+            numbers[at + len(self.bounds) + 1] += total
 
     def show(self, value: float, execution_id: UUID, trace_id: bytes = _NO_TRACE) -> None:
         """Remember one of the values as the example of its bucket."""
@@ -202,7 +220,7 @@ class Histogram(_Family[HistogramSeries]):
 
         return self._get(values, key)
 
-    def observe_all(self, values: Iterable[float]) -> None:
+    def observe_all(self, values: Sequence[float]) -> None:
         self.labels().observe_all(values)
 
 
