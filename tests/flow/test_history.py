@@ -16,7 +16,7 @@ from ondot.flow.backfill import Backfill, count_backfill, start_backfill
 from ondot.flow.change.change import pause
 from ondot.flow.days import make_days
 from ondot.flow.events.receive import EventReceiver
-from ondot.flow.explain import explain_execution
+from ondot.flow.explain import explain_execution, explain_job, explain_step
 from ondot.flow.history.kept import EVENT_DAYS
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
@@ -26,7 +26,7 @@ from ondot.model.audit_chain import SealKey
 from ondot.model.errors import InvalidBody, NotFound, Unavailable
 from ondot.model.event import read_event
 from ondot.model.execution import State
-from ondot.model.ids import DEFAULT_TENANT, ExecutionId, TenantNo
+from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
 from ondot.model.schedule import OnEvent, Schedule
@@ -450,11 +450,19 @@ async def test_what_is_older_than_kept_history_is_refused_in_words(world: World)
     keep_for(world)
     recurring = await world.submit(job(schedule=every(86_400, world.now)))
     gone = await run_one(world)
+    gone_job = (await world.execution(gone)).job_id
     first_at = world.now
     await age(world, 5)
     await rewrite(world)
     with pytest.raises(NotFound, match="History is kept for 2 days"):
         await explain_execution(world.database, DEFAULT_TENANT, gone)
+    with pytest.raises(NotFound, match=r"There is no job .*\. One-time jobs are kept for 2 days"):
+        await explain_job(world.database, DEFAULT_TENANT, gone_job)
+    with pytest.raises(NotFound, match=r"There is no run .*\. Runs are kept for 2 days"):
+        await explain_step(world.database, DEFAULT_TENANT, gone, "a")
+    never = JobId(world.database.clock.new_id())
+    with pytest.raises(NotFound, match=rf"^There is no job {never}\.$"):
+        await explain_job(world.database, DEFAULT_TENANT, never)
     young = await world.submit(job("young", schedule=every(86_400, first_at)))
     backfill = Backfill(first_at, world.now)
     for ask in (count_backfill, partial(start_backfill, render=lambda _: "")):

@@ -44,8 +44,11 @@ def query_files(sql: str, files: Mapping[str, Sequence[Path]]) -> tuple[list[str
             names = [column[0] for column in found.description or ()]
             return names, found.fetchall()
         except duckdb.Error as error:
-            there = ", ".join(table for table in KEYS if files.get(table)) or "no table that the query names"
-            raise InvalidRequest(f"DuckDB: {str(error).strip()}\nThere are files of: {there}.") from error
+            message = f"DuckDB: {str(error).strip()}"
+            if isinstance(error, duckdb.CatalogException):
+                there = ", ".join(table for table in KEYS if files.get(table)) or "none of the tables in the query"
+                message += f"\nThe tables are {', '.join(KEYS)}. There are files of: {there}."
+            raise InvalidRequest(message) from error
 
 
 def _make_view(connection: Any, table: str, keys: Sequence[str], paths: Sequence[str]) -> None:

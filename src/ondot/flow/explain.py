@@ -13,10 +13,9 @@ from functools import partial
 import msgspec
 
 from ondot.flow.explain_runs import explain_one_step, explain_started_run, find_run
-from ondot.flow.history.gone import unknown_execution
+from ondot.flow.history.gone import find_why_unknown, unknown_execution
 from ondot.flow.plan import compute_schedule
 from ondot.flow.work import Work
-from ondot.model.errors import NotFound
 from ondot.model.execution import State
 from ondot.model.expect import not_met_in_words, zone_of
 from ondot.model.explain import explain_execution as explained
@@ -82,7 +81,7 @@ async def explain_job(
         work = Work(connection, database, tenant_no)
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
-            raise NotFound(f"There is no job {job_id}.")
+            raise await find_why_unknown(database, tenant_no, "job", job_id)
         facts = await read_job(connection, tenant_no, row)
         owed_by = await database.specs.find(connection, {(job_id, owed.schedule_version) for owed in facts.owed})
         live = await find_oldest_live(connection, tenant_no, job_id, EXECUTIONS_EXPLAINED)
@@ -201,7 +200,7 @@ async def explain_step(database: Database, tenant_no: TenantNo, run_id: Executio
         work = Work(connection, database, tenant_no)
         reader = await find_run(database, connection, tenant_no, run_id, partial(_explain_executions, work))
         if reader is None:
-            raise NotFound(f"There is no run {run_id}.")
+            raise await find_why_unknown(database, tenant_no, "run", run_id)
         return await explain_one_step(reader, name)
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from ondot.flow.explain import JobExplanation, explain_job
-from ondot.model.errors import NotFound
+from ondot.flow.history.gone import find_why_unknown
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState, TargetSpec
@@ -114,7 +114,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
     async with database.reading(tenant_no) as connection:
         row = await get_job(connection, tenant_no, job_id)
         if row is None:
-            raise NotFound(f"There is no job {job_id}.")
+            raise await find_why_unknown(database, tenant_no, "job", job_id)
         executions = await list_job_executions(
             connection, tenant_no, row.id, limit=EXECUTIONS_SHOWN, horizon_s=database.settings.horizon_s
         )

@@ -13,7 +13,7 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from ondot.flow.explain import explain_execution
-from ondot.model.errors import NotFound
+from ondot.flow.history.gone import find_why_unknown
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.workflow.spec import Approve, WorkflowTarget
 from ondot.store.database import Database
@@ -198,7 +198,7 @@ async def read_run(database: Database, tenant_no: TenantNo, run_id: UUID, query:
         row = await get_execution(connection, tenant_no, ExecutionId(run_id))
         run = await get_run(connection, tenant_no, run_id)
         if row is None:
-            raise NotFound(f"There is no run {run_id}.")
+            raise await find_why_unknown(database, tenant_no, "run", run_id)
         job_id, version = (row.job_id, row.job_version) if run is None else (run.job_id, run.job_version)
         spec = await find_spec(database, connection, job_id, version)
         target = workflow_of(spec, f"run {run_id}")

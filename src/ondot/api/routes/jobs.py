@@ -21,10 +21,11 @@ from ondot.document.parse import job_spec, patched_spec
 from ondot.document.render import SPEC_FIELDS, JobOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
+from ondot.flow.history.gone import find_why_unknown
 from ondot.flow.run_now import run_now
 from ondot.flow.workflows.control import cancel_runs_of_job
 from ondot.model.access import Right
-from ondot.model.errors import Fault, InvalidBody, InvalidParameters, NotFound
+from ondot.model.errors import Fault, InvalidBody, InvalidParameters
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec, JobState
@@ -374,7 +375,7 @@ async def load_job(services: Services, tenant_no: TenantNo, job_id: JobId) -> Jo
     async with services.database.reading(tenant_no) as connection:
         row = await get_job(connection, tenant_no, job_id)
     if row is None:
-        raise NotFound(f"There is no job {job_id}.")
+        raise await find_why_unknown(services.database, tenant_no, "job", job_id)
     return row
 
 

@@ -47,6 +47,7 @@ from ondot.document.runs import (
     skip_request,
 )
 from ondot.flow.cancel import cancel as cancel_execution
+from ondot.flow.history.gone import find_why_unknown
 from ondot.flow.workflows.control import cancel_run, give_up_run, pause_run, resume_run
 from ondot.flow.workflows.repair import Wanted, repair_run
 from ondot.flow.workflows.rerun import rerun
@@ -241,7 +242,7 @@ async def _load_run(
     elif execution is not None and execution.origin != "step":
         job_id, version = execution.job_id, execution.job_version
     else:
-        raise NotFound(f"There is no run {run_id}.")
+        raise await find_why_unknown(services.database, tenant_no, "run", run_id)
     spec = (await services.database.specs.find(connection, [(job_id, version)])).get((job_id, version))
     if run is None and (spec is None or not isinstance(spec.target, WorkflowTarget)):
         raise NotFound(f"There is no run {run_id}: the execution of that id is not one of a workflow.")

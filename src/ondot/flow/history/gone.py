@@ -1,21 +1,35 @@
 """What to answer about executions and fires that are older than kept history (O1, P3)."""
 
 from datetime import datetime
+from typing import Final, Literal
+from uuid import UUID
 
 from ondot.model.errors import Fault, InvalidBody, NotFound
+from ondot.model.explain_facts import pluralize
 from ondot.model.ids import ExecutionId, JobId, TenantNo, instant_of
 from ondot.store.database import Database
 from ondot.store.day_rewrite import read_kept_from
 
+KEPT: Final = {
+    "execution": "History is kept for {} after an execution has ended.",
+    "job": "One-time jobs are kept for {} after they have ended, others after they have ended or were deleted.",
+    "run": "Runs are kept for {} after they have ended.",
+}
+
 
 async def unknown_execution(database: Database, tenant_no: TenantNo, id_: ExecutionId) -> NotFound:
+    return await find_why_unknown(database, tenant_no, "execution", id_)
+
+
+async def find_why_unknown(
+    database: Database, tenant_no: TenantNo, noun: Literal["execution", "job", "run"], id_: UUID
+) -> NotFound:
     """A 404 that says so if its history may be gone."""
     async with database.connection() as connection:
         kept_from, own_days = await read_kept_from(connection, tenant_no)
-    message = f"There is no execution {id_}."
+    message = f"There is no {noun} {id_}."
     if kept_from is not None and instant_of(id_) < kept_from:
-        days = own_days or database.settings.retention_days
-        message += f" History is kept for {days} {'day' if days == 1 else 'days'} after an execution has ended."
+        message += f" {KEPT[noun].format(pluralize(own_days or database.settings.retention_days, 'day'))}"
     return NotFound(message)
 
 
