@@ -359,6 +359,27 @@ async def delete_ping(api: Caller) -> Request:
     return await ping(api), None
 
 
+VIEW: Final = {"name": "failed", "of": "executions", "q": "state:failed"}
+
+
+async def create_view(api: Caller) -> Request:
+    return "/v1/views", VIEW
+
+
+async def view(api: Caller) -> str:
+    made = await api.http.post("/v1/views", json=VIEW)
+    assert made.status_code == 201
+    return f"/v1/views/{made.json()['id']}"
+
+
+async def change_view(api: Caller) -> Request:
+    return await view(api), {"shared": True}
+
+
+async def delete_view(api: Caller) -> Request:
+    return await view(api), None
+
+
 ALERT: Final = {"name": "bi", "when": {"failing": {"in_a_row": 3}}}
 
 
@@ -443,6 +464,9 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "POST /v1/hooks": (create_hook, "hook.create"),
     "POST /v1/hooks/{id}/rotate": (rotate_hook, "hook.rotate"),
     "DELETE /v1/hooks/{id}": (delete_hook, "hook.delete"),
+    "POST /v1/views": (create_view, "view.create"),
+    "PATCH /v1/views/{id}": (change_view, "view.update"),
+    "DELETE /v1/views/{id}": (delete_view, "view.delete"),
     "POST /v1/pings": (create_ping, "ping.create"),
     "POST /v1/pings/{name}/rotate": (rotate_ping, "ping.rotate"),
     "DELETE /v1/pings/{name}": (delete_ping, "ping.delete"),

@@ -137,6 +137,11 @@ NEEDED: Final[dict[str, Right]] = {
     "PATCH /v1/channels/{name}": WRITE,
     "DELETE /v1/channels/{name}": WRITE,
     "POST /v1/channels/{name}/test": WRITE,
+    "POST /v1/views": READ,
+    "GET /v1/views": READ,
+    "GET /v1/views/{id}": READ,
+    "PATCH /v1/views/{id}": READ,
+    "DELETE /v1/views/{id}": READ,
     "POST /v1/pings": WRITE,
     "GET /v1/pings": READ,
     "GET /v1/pings/{name}": READ,
@@ -173,6 +178,7 @@ BY_POOL: Final = (
     "/v1/pools",
     "/v1/dead-letters/{",
     "/v1/bulk",
+    "/v1/views",
 )
 """Routes that answer a key that is limited to pools; the others concern the whole tenant."""
 OF_THE_WHOLE: Final = {

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from ondot.flow.bulk.turns import bulk_pass
+from ondot.flow.workflows.begin import begin
 from ondot.model.access import Role
 from ondot.model.query import FIELDS
 from ondot.store import search, search_jobs
@@ -130,3 +132,78 @@ def test_the_documents_list_every_field_as_the_table_does() -> None:
             choices = f" Values: {', '.join(f'`{choice}`' for choice in field.choices)}." if field.choices else ""
             written.append(f"| `{field.example}` | {field.about}{choices} |")
     assert rows == written
+
+
+@proves("O1", "O8", "E10")
+async def test_dead_letters_are_searched_and_changed_by_the_same_language(filled: Caller) -> None:
+    await filled.create({"name": "mail", "function": "f", "labels": {"team": "ops"}, "max_retries": 0})
+    worker = await filled.world.worker()
+    for assignment in await worker.lease():
+        await worker.complete(assignment, failed("connection: refused by 10.0.0.1"))
+    letters = "/v1/dead-letters"
+    queries = {
+        "": ["mail", "report"],
+        "TIMED": ["report"],
+        '"connection: refused"': ["mail"],
+        "error:refused -timed": ["mail"],
+        "job:r*": ["report"],
+        "label.team=bi,ops": ["mail", "report"],
+        "label.team=bi": ["report"],
+        "pool:default payload.n=6": ["report"],
+        "since:1h -label.team=bi": ["mail"],
+        "until:1h": [],
+        "state:replayed": [],
+        "state:all group:*": ["mail", "report"],
+        "group:unknown": [],
+    }
+    for q, expected in queries.items():
+        assert await jobs_of(filled, letters, q=q) == expected, q
+        groups = (await filled.get(f"{letters}/groups", q=q))["items"]
+        assert len(groups) == len(expected), q
+    assert (await filled.http.get(letters, params={"q": "stat:open"})).status_code == 422
+    counted = await filled.http.post(
+        f"{letters}/replay", json={"filter": {"q": "label.team=bi timed"}, "dry_run": True}
+    )
+    assert counted.json()["count"] == 1
+    body = {"of": "dead_letters", "action": "discard", "q": "job:mail since:1h", "reason": "gone"}
+    started = await filled.http.post("/v1/bulk", json=body)
+    assert (started.status_code, started.json()["total"], started.json()["q"]) == (202, 1, body["q"])
+    await bulk_pass(filled.world.database, filled.world.dispatcher)
+    assert await jobs_of(filled, letters) == ["report"]
+    assert await jobs_of(filled, letters, q="state:discarded") == ["mail"]
+
+
+@proves("O1", "O8", "W8")
+async def test_runs_are_searched_and_changed_by_the_same_language(api: Caller) -> None:
+    for name, team in (("etl", "bi"), ("mail", "ops")):
+        workflow = {"name": name, "steps": {"a": {"function": "f"}}, "labels": {"team": team}}
+        assert (await api.http.post("/v1/workflows", json=workflow)).status_code == 201
+    worker = await api.world.worker()
+    for assignment in await worker.lease(2):
+        assert await begin(api.world.database, api.world.dispatcher, worker.id, assignment.leased)
+
+    async def found(q: str, **parameters: Any) -> list[str]:
+        return [run["job_name"] for run in (await api.get("/v1/runs", q=q, **parameters))["items"]]
+
+    mail, etl = (await api.get("/v1/runs", q=""))["items"]
+    queries = {
+        "": ["mail", "etl"],
+        "et": ["etl"],
+        f"job:{etl['job_id']}": ["etl"],
+        "label.team=bi": ["etl"],
+        "state:running paused:no took<1h": ["mail", "etl"],
+        "state:failed": [],
+        "since:1h -label.team=bi": ["mail"],
+        "until:1h": [],
+        f"id:{mail['id']}": ["mail"],
+        f"parent:{mail['id']}": [],
+    }
+    for q, expected in queries.items():
+        assert await found(q) == expected, q
+    assert await found("", job_id=etl["job_id"], state="RUNNING") == ["etl"]
+    first = await api.get("/v1/runs", q="", limit=1)
+    assert await found("", cursor=first["next_cursor"]) == ["etl"]
+    started = await api.http.post("/v1/bulk", json={"of": "runs", "action": "pause", "q": "label.team=bi"})
+    assert (started.status_code, started.json()["total"]) == (202, 1)
+    await bulk_pass(api.world.database, api.world.dispatcher)
+    assert await found("paused:yes") == ["etl"]

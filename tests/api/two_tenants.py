@@ -181,6 +181,9 @@ async def fill(tenant: Inhabitant) -> None:
     )
     hook = {"name": f"{canary}-hook", "type": f"{canary}.type", "source": f"/{canary}", "signature": "github"}
     await tenant.send("POST", "/v1/hooks", 201, hook)
+    for shared in (True, False):
+        view = {"name": f"{canary}-view", "of": "jobs", "q": canary, "shared": shared}
+        await tenant.send("POST", "/v1/views", 201, view)
     # A channel with a message that waits, a ping and its calls.
     channel = {"name": f"{canary}-channel", "email": {"to": [f"{canary}@example.com"]}}
     await tenant.send("POST", "/v1/channels", 201, channel)

@@ -18,6 +18,8 @@ from ondot.flow.replay import Replay
 from ondot.model.bulk import DEFAULT_PER_S, MOST_PER_S
 from ondot.model.errors import Fault
 from ondot.model.ids import ExecutionId
+from ondot.model.query import parse
+from ondot.model.query.parse import LONGEST
 from ondot.store.dead_letters import LetterFilter
 
 MOST_IDS: Final = 1_000
@@ -51,13 +53,16 @@ class FilterBody(Body):
     )
     from_at: Instant | None = Field(default=None, description="Only letters that failed at or after this instant.")
     to_at: Instant | None = Field(default=None, description="Only letters that failed before this instant.")
-    q: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+    q: Annotated[str, Field(min_length=1, max_length=LONGEST)] | None = Field(
         default=None,
-        description="Part of the error's message; upper and lower case are equal.",
-        examples=["connection refused"],
+        description="Only letters that match this query; a word is a part of the error's message.",
+        examples=['"connection refused" since:24h'],
     )
 
     def as_filter(self) -> LetterFilter:
+        """Raises InvalidQuery."""
+        if self.q is not None:
+            parse(self.q, "dead_letters")
         return LetterFilter(**self.model_dump())
 
 

@@ -50,6 +50,7 @@ from ondot.api.routes import (
     report,
     run_steps,
     runs,
+    saved_views,
     schedules,
     secrets,
     skipped,
@@ -75,6 +76,7 @@ from ondot.document.pings import PingBody
 from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBody
 from ondot.document.run_steps import DecisionBody, LinkBody, MapPatchBody
 from ondot.document.runs import RerunBody, ResultBody, RunChangeBody, RunRetryBody, SkipBody
+from ondot.document.saved_views import ViewBody, ViewPatchBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
 from ondot.document.workflow import WorkflowJobBody
 from ondot.model.access import Right
@@ -112,6 +114,7 @@ PARTS = (
     dead_letters,
     report,
     bulk,
+    saved_views,
     pools,
     fleet,
     forecast,
@@ -148,6 +151,8 @@ BODIES = (
     ReplayBody,
     DiscardBody,
     BulkBody,
+    ViewBody,
+    ViewPatchBody,
     UndoBody,
     RunRetryBody,
     RerunBody,

@@ -7,7 +7,7 @@
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     workflow · event                     the same                                 workflow.py, event.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
-    bulk · export                        many at once, lists as files             bulk.py, export.py
+    bulk · view · export                 many at once, queries, lists as files    bulk.py, view.py, export.py
     channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     alert · incident                     what to be notified of, what went wrong  alert.py, incident.py
@@ -44,6 +44,7 @@ from ondot.cli import (
     secret,
     tenant,
     user,
+    view,
     webhook,
     workflow,
 )
@@ -109,6 +110,7 @@ app.add_typer(workflow.app, name="workflow", rich_help_panel=WORK)
 app.add_typer(run.app, name="run", rich_help_panel=WORK)
 app.add_typer(execution.app, name="execution", rich_help_panel=WORK)
 app.add_typer(event.app, name="event", rich_help_panel=WORK)
+app.add_typer(view.app, name="view", rich_help_panel=WORK)
 app.command("export", rich_help_panel=WORK)(export)
 app.add_typer(cron.app, name="cron", rich_help_panel=WORK)
 app.command("report", rich_help_panel=OPERATE)(report)

@@ -13,9 +13,9 @@ import typer
 
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import DryRun, Limit, Output, Reason, Yes
-from ondot.cli.output import Format, show_document, show_line
-from ondot.cli.pages import gather, show_page
+from ondot.cli.options import DryRun, Limit, ListOutput, Output, Reason, Yes
+from ondot.cli.output import Format, ListFormat, show_document, show_line
+from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.waiting import pauses, progress_bar
 from ondot.model.bulk import NOUNS, Kind
 
@@ -56,12 +56,14 @@ def check_named(ids: object, query: str | None) -> None:
 
 
 @app.command("list")
-def list_(limit: Limit = 20, output: Output = Format.TABLE) -> None:
+def list_(limit: Limit = 20, output: ListOutput = ListFormat.TABLE) -> None:
     """List operations and their progress, newest first."""
+    if output is ListFormat.CSV:
+        return show_csv("bulk", {}, limit)
     page = ask(lambda client: gather(lambda paging: client.list_bulks(**paging), limit))
     from ondot.cli.views import bulk_table
 
-    show_page(page, output, bulk_table, none="No operations.")
+    return show_page(page, output, bulk_table, none="No operations.")
 
 
 @app.command()

@@ -13,10 +13,11 @@ import typer
 from ondot.cli import replay
 from ondot.cli.calling import ask
 from ondot.cli.flags import OF_LETTERS, takes_flags
-from ondot.cli.options import ExecutionId, Limit, Output
-from ondot.cli.output import Format, show, show_document, show_line
-from ondot.cli.pages import gather, show_page
+from ondot.cli.options import ExecutionId, Limit, ListOutput, Output, View
+from ondot.cli.output import Format, ListFormat, show, show_document, show_line
+from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.replay import filter_of
+from ondot.cli.view import query_of
 
 Json = dict[str, Any]
 
@@ -37,16 +38,21 @@ app = typer.Typer(help="Dead letters: failed executions that wait for a decision
 def list_(
     *,
     state: Annotated[LetterState, typer.Option(help="Only dead letters in this state.")] = LetterState.OPEN,
+    view: View = None,
     limit: Limit = 50,
-    output: Output = Format.TABLE,
+    output: ListOutput = ListFormat.TABLE,
     **flags: Any,
 ) -> None:
-    """List dead letters, latest failure first."""
+    """List dead letters, latest failure first. Search with -q '"timed out" job:nightly* since:24h'."""
     filters = filter_of(flags) | {"state": state.value}
+    if view is not None:
+        filters["q"] = ask(lambda client: query_of(client, "dead_letters", view, filters.get("q")))
+    if output is ListFormat.CSV:
+        return show_csv("dead-letters", filters, limit)
     page = ask(lambda client: gather(lambda paging: client.list_dead_letters(**filters, **paging), limit))
     from ondot.cli.letter_views import letter_table
 
-    show_page(
+    return show_page(
         page,
         output,
         letter_table,

@@ -36,7 +36,7 @@ UNAVAILABLE: Final = 5
 
 ORDER: Final = (
     *("up", "api", "scheduler", "worker"),
-    *("job", "workflow", "run", "execution", "event", "export", "cron"),
+    *("job", "workflow", "run", "execution", "event", "view", "export", "cron"),
     *("report", "incident", "dead-letter", "bulk", "forecast", "fleet", "pool", "history"),
     *("alert", "channel", "ping", "hook", "webhook", "secret", "audit"),
     *("archive", "migrate", "doctor", "tenant", "user", "key", "version"),

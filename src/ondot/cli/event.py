@@ -9,9 +9,9 @@ import typer
 from ondot.cli.body import reject_surrogates
 from ondot.cli.calling import ask
 from ondot.cli.flags import parse_json, parse_payload, text_of_file
-from ondot.cli.options import Limit, Output, Reason
-from ondot.cli.output import Format, show, show_answer, show_document, show_line
-from ondot.cli.pages import gather, show_page
+from ondot.cli.options import Limit, ListOutput, Output, Reason
+from ondot.cli.output import Format, ListFormat, show, show_answer, show_document, show_line
+from ondot.cli.pages import gather, show_csv, show_page
 
 Json = dict[str, Any]
 
@@ -75,14 +75,16 @@ def list_(
         bool | None, typer.Option("--matched/--unmatched", help="Only those that matched a job, or only the others.")
     ] = None,
     limit: Limit = 50,
-    output: Output = Format.TABLE,
+    output: ListOutput = ListFormat.TABLE,
 ) -> None:
     """List events, newest first."""
     filters = {"type": type_, "source": source, "subject": subject, "matched": matched}
+    if output is ListFormat.CSV:
+        return show_csv("events", filters, limit)
     page = ask(lambda client: gather(lambda paging: client.list_events(**filters, **paging), limit))
     from ondot.cli.event_views import event_table
 
-    show_page(page, output, event_table, none="No events. Send one with `ondot event send TYPE`.")
+    return show_page(page, output, event_table, none="No events. Send one with `ondot event send TYPE`.")
 
 
 @app.command("get")

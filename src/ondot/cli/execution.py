@@ -15,9 +15,23 @@ from ondot.cli.body import payload_of
 from ondot.cli.bulk import Matching, Rate, change_many, check_named
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import CurrentVersion, Cursor, DryRun, ExecutionId, Limit, Output, Reason, Search, Wait, Yes
+from ondot.cli.options import (
+    CurrentVersion,
+    Cursor,
+    DryRun,
+    ExecutionId,
+    Limit,
+    ListOutput,
+    Output,
+    Reason,
+    Search,
+    View,
+    Wait,
+    Yes,
+)
 from ondot.cli.output import (
     Format,
+    ListFormat,
     exact,
     harmless,
     instant_of,
@@ -28,7 +42,8 @@ from ondot.cli.output import (
     show_line,
     show_pieces,
 )
-from ondot.cli.pages import gather, show_page
+from ondot.cli.pages import gather, show_csv, show_page
+from ondot.cli.view import query_of
 from ondot.cli.waiting import has_ended, log_pages, needs_a_person, until_ended
 
 if TYPE_CHECKING:
@@ -49,18 +64,24 @@ def list_(
     ] = None,
     to: Annotated[str | None, typer.Option(metavar="INSTANT", help="Only fires up to this instant.")] = None,
     search: Search = None,
+    view: View = None,
     cursor: Cursor = None,
     limit: Limit = 50,
-    output: Output = Format.TABLE,
+    output: ListOutput = ListFormat.TABLE,
 ) -> None:
     """List executions, live and ended, newest first. Search with -q 'state:failed job:nightly* took>5m since:24h'."""
     filters: Json = {"state": state and state.upper()}
-    bounds: Json = {"pool": pool, "from_at": from_, "to_at": to, "q": search}
+    query = ask(lambda client: query_of(client, "executions", view, search)) if view else search
+    bounds: Json = {"pool": pool, "from_at": from_, "to_at": to, "q": query}
     if job is not None and any(bounds.values()):
         raise typer.BadParameter(
             "--job can be combined only with --state; leave out --pool, --from and --to, and write job:ID into -q.",
             param_hint="--job",
         )
+
+    if output is ListFormat.CSV:
+        what = "executions" if job is None else f"jobs/{job}/executions"
+        return show_csv(what, filters | (bounds if job is None else {}), limit)
 
     async def question(client: "Client") -> Json:
         if job is not None:
@@ -70,7 +91,7 @@ def list_(
     page = ask(question)
     from ondot.cli.views import execution_table
 
-    show_page(page, output, execution_table, none="No executions.")
+    return show_page(page, output, execution_table, none="No executions.")
 
 
 @app.command()

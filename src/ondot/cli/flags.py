@@ -298,5 +298,5 @@ OF_LETTERS: Final = {
         "/filter/from_at", "Only failures from this instant on.", "INSTANT", read=instant("--from"), names=("--from",)
     ),
     "to": Flag("/filter/to_at", "Only failures before this instant.", "INSTANT", read=instant("--to")),
-    "search": Flag("/filter/q", "Part of the error's message.", "TEXT", names=("--search", "-q")),
+    "search": Flag("/filter/q", "A query; a word is part of the error's message.", "QUERY", names=("--search", "-q")),
 }

@@ -17,9 +17,24 @@ from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
 from ondot.cli.flags import FLAGS, FOR_UPDATE, takes_flags
-from ondot.cli.options import Cursor, DryRun, Fires, JobId, Limit, Output, Payload, Reason, Search, Wait, Yes
-from ondot.cli.output import Format, show, show_answer, show_document, show_line, show_progress
-from ondot.cli.pages import gather, show_page
+from ondot.cli.options import (
+    Cursor,
+    DryRun,
+    Fires,
+    JobId,
+    Limit,
+    ListOutput,
+    Output,
+    Payload,
+    Reason,
+    Search,
+    View,
+    Wait,
+    Yes,
+)
+from ondot.cli.output import Format, ListFormat, show, show_answer, show_document, show_line, show_progress
+from ondot.cli.pages import gather, show_csv, show_page
+from ondot.cli.view import query_of
 from ondot.cli.waiting import first_execution, until_ended
 from ondot.model.errors import InvalidBody
 
@@ -118,18 +133,22 @@ def list_(
     state: Annotated[str | None, typer.Option(help="ACTIVE, PAUSED, ENDED or DELETED.")] = None,
     name: Annotated[str | None, typer.Option(help="The exact name.")] = None,
     search: Search = None,
+    view: View = None,
     label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
     pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
-    output: Output = Format.TABLE,
+    output: ListOutput = ListFormat.TABLE,
 ) -> None:
     """List jobs, newest first. Search with -q 'label.team=bi kind:cron state:active'."""
-    filters = {"state": state and state.upper(), "name": name, "q": search, "label": label, "pool": pool}
+    query = ask(lambda client: query_of(client, "jobs", view, search)) if view else search
+    filters = {"state": state and state.upper(), "name": name, "q": query, "label": label, "pool": pool}
+    if output is ListFormat.CSV:
+        return show_csv("jobs", filters, limit)
     page = ask(lambda client: gather(lambda paging: client.list_jobs(**filters, **paging), limit, cursor))
     from ondot.cli.views import job_table
 
-    show_page(page, output, job_table, none="No jobs.")
+    return show_page(page, output, job_table, none="No jobs.")
 
 
 @app.command()

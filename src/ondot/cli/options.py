@@ -6,9 +6,10 @@ from uuid import UUID
 
 import typer
 
-from ondot.cli.output import Format
+from ondot.cli.output import Format, ListFormat
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="The format of the output.")]
+ListOutput = Annotated[ListFormat, typer.Option("--output", "-o", help="The format of the output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until it ends; exit with 1 unless it succeeded.")]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the audit log.")]
@@ -25,6 +26,10 @@ Search = Annotated[
         metavar="QUERY",
         help="A query such as 'state:failed label.team=bi'; a word is part of a name.",
     ),
+]
+View = Annotated[
+    str | None,
+    typer.Option("--view", "-V", metavar="NAME", help="A saved view: your own, or one that is shared. -q narrows it."),
 ]
 Cursor = Annotated[
     str | None, typer.Option(metavar="CURSOR", help="Where to go on: as printed at the end of the list before.")

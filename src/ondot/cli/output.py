@@ -60,6 +60,15 @@ class Format(StrEnum):
     JSONL = "jsonl"
 
 
+class ListFormat(StrEnum):
+    """Of lists that can be exported."""
+
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
 def console(*, stderr: bool = False) -> "Console":
     from rich.console import Console
 

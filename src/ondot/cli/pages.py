@@ -7,10 +7,23 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from ondot.cli.output import Format, show, show_json, show_json_lines, show_line, show_notice, show_progress
+from ondot.cli.calling import ask
+from ondot.cli.output import (
+    Format,
+    ListFormat,
+    show,
+    show_json,
+    show_json_lines,
+    show_line,
+    show_notice,
+    show_pieces,
+    show_progress,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+    from ondot.sdk.client import Client
 
 LARGEST_PAGE: Final = 1000
 
@@ -31,10 +44,21 @@ async def gather(page: Callable[[Json], Awaitable[Json]], limit: int, cursor: st
             return {"items": items, "next_cursor": cursor}
 
 
-def show_page(page: Json, output: Format, draw: "Callable[[Sequence[Json], datetime], Table]", *, none: str) -> None:
+def show_csv(what: str, filters: Json, limit: int) -> None:
+    """The list as the API exports it: cells that a spreadsheet would run are escaped."""
+
+    async def write(client: "Client") -> None:
+        await show_pieces(client.export(what, "csv", **filters, limit=limit))
+
+    ask(write)
+
+
+def show_page(
+    page: Json, output: Format | ListFormat, draw: "Callable[[Sequence[Json], datetime], Table]", *, none: str
+) -> None:
     items = page["items"]
     through = page.get("searched_through")
-    match output:
+    match Format(output):
         case Format.JSON:
             show_json(page)
         case Format.JSONL:

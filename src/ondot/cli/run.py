@@ -9,9 +9,10 @@ import typer
 from ondot.cli.body import payload_of
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import Limit, Output, Reason, Wait
-from ondot.cli.output import Format, show, show_document, show_line
-from ondot.cli.pages import gather, show_page
+from ondot.cli.options import Cursor, Limit, ListOutput, Output, Reason, Search, View, Wait
+from ondot.cli.output import Format, ListFormat, show, show_document, show_line
+from ondot.cli.pages import gather, show_csv, show_page
+from ondot.cli.view import query_of
 from ondot.cli.waiting import pauses
 
 if TYPE_CHECKING:
@@ -42,15 +43,23 @@ def list_(
         list[str] | None, typer.Option(help="RUNNING, BLOCKED, SUCCEEDED, FAILED, … May be repeated.")
     ] = None,
     workflow: Annotated[UUID | None, typer.Option(metavar="JOB_ID", help="Only runs of this workflow.")] = None,
+    search: Search = None,
+    view: View = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
-    output: Output = Format.TABLE,
+    output: ListOutput = ListFormat.TABLE,
 ) -> None:
-    """List runs that have started, newest first."""
-    filters: Json = {"state": [one.upper() for one in state or ()] or None, "job_id": workflow}
-    page = ask(lambda client: gather(lambda paging: client.list_runs(**filters, **paging), limit))
+    """List runs that have started, newest first. Search with -q 'state:blocked job:etl* since:24h'."""
+    query = ask(lambda client: query_of(client, "runs", view, search)) if view else search
+    if query is not None and workflow is not None:
+        query, workflow = f"{query} job:{workflow}", None
+    filters: Json = {"state": [one.upper() for one in state or ()] or None, "q": query}
+    if output is ListFormat.CSV:
+        return show_csv("runs", filters | {"job_id": workflow}, limit)
+    page = ask(lambda client: gather(lambda paging: client.list_runs(workflow, **filters, **paging), limit, cursor))
     from ondot.cli.run_views import run_table
 
-    show_page(page, output, run_table, none="No runs.")
+    return show_page(page, output, run_table, none="No runs.")
 
 
 @app.command()

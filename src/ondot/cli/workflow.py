@@ -10,9 +10,9 @@ import typer
 from ondot.cli.body import body_of_file, reject_surrogates
 from ondot.cli.calling import ask
 from ondot.cli.execution import end_with
-from ondot.cli.options import JobId, Limit, Output, Wait
-from ondot.cli.output import Format, instant_of, show, show_document, show_line
-from ondot.cli.pages import gather, show_page
+from ondot.cli.options import JobId, Limit, ListOutput, Output, Wait
+from ondot.cli.output import Format, ListFormat, instant_of, show, show_document, show_line
+from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.waiting import first_execution, until_ended
 
 if TYPE_CHECKING:
@@ -63,14 +63,16 @@ def list_(
     name: Annotated[str | None, typer.Option(help="The exact name.")] = None,
     search: Annotated[str | None, typer.Option("--search", "-q", help="Part of the name.")] = None,
     limit: Limit = 50,
-    output: Output = Format.TABLE,
+    output: ListOutput = ListFormat.TABLE,
 ) -> None:
     """List workflows, newest first."""
     filters = {"state": state and state.upper(), "name": name, "q": search}
+    if output is ListFormat.CSV:
+        return show_csv("workflows", filters, limit)
     page = ask(lambda client: gather(lambda paging: client.list_workflows(**filters, **paging), limit))
     from ondot.cli.workflow_views import workflow_table
 
-    show_page(page, output, workflow_table, none="No workflows.")
+    return show_page(page, output, workflow_table, none="No workflows.")
 
 
 @app.command()

@@ -511,6 +511,25 @@ class Client(Requests):
         """Send a test message; returns its delivery."""
         return await self._call("POST", f"/v1/channels/{_segment(name)}/test", body={})
 
+    async def create_view(
+        self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
+    ) -> Json:
+        """Save a query under a name: `name`, `of`, `q`, `shared`."""
+        return await self._make("/v1/views", body, idempotency_key, {"reason": reason})
+
+    async def list_views(self, **filters: Any) -> Json:
+        """The caller's own and the shared ones."""
+        return await self._call("GET", "/v1/views", query=filters)
+
+    async def get_view(self, id_: Id) -> Json:
+        return await self._call("GET", f"/v1/views/{_segment(id_)}")
+
+    async def update_view(self, id_: Id, fields: Mapping[str, Any], reason: str | None = None) -> Json:
+        return await self._call("PATCH", f"/v1/views/{_segment(id_)}", body=fields, query={"reason": reason})
+
+    async def delete_view(self, id_: Id, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/views/{_segment(id_)}", query={"reason": reason})
+
     async def create_ping(
         self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
     ) -> Json:

@@ -14,10 +14,16 @@ import msgspec
 from msgspec import Struct
 
 from ondot.model.bulk import Seen
+from ondot.model.errors import InvalidQuery
 from ondot.model.execution import Origin
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.query import Query, parse
+from ondot.model.query.query import term
 from ondot.store.connection import Connection, Record
+from ondot.store.newest import read_kept
 from ondot.store.queries import load_queries
+from ondot.store.search_conditions import Parameters
+from ondot.store.search_letters import letter_condition
 
 _SQL = load_queries("dead_letters")
 
@@ -26,7 +32,8 @@ LetterState = Literal["open", "replayed", "discarded", "handled", "all"]
 
 
 class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Letters that match everything given. `from_at` is included, `to_at` is not; `q` is part of the message."""
+    """Letters that match everything given. `from_at` is included, `to_at` is not. `q`: a query, see
+    `model.query`."""
 
     job_id: UUID | None = None
     pool: str | None = None
@@ -42,7 +49,15 @@ class LetterFilter(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def columns(self) -> tuple[object, ...]:
         """In the order of every statement that filters letters, after the tenant."""
-        return self.job_id, self.pool, self.fingerprint, self.from_at, self.to_at, self.q
+        return self.job_id, self.pool, self.fingerprint, self.from_at, self.to_at
+
+    @property
+    def query(self) -> Query | None:
+        """A text that is no query is a part of the message: the release before stored such filters."""
+        try:
+            return None if self.q is None else parse(self.q, "dead_letters")
+        except InvalidQuery:
+            return Query("dead_letters", (term("", self.q or ""),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +139,11 @@ async def list_letters(
     limit: int,
 ) -> list[LetterRow]:
     """Newest failure first, without payloads and tracebacks."""
-    rows = await connection.fetch(
-        _SQL["list_letters"].text, tenant_no, *filter.columns, state, *(before or (None, None)), limit
-    )
+    if filter.query is not None and filter.query.asks_for("state"):
+        state = "all"
+    place = before or (None, None)
+    text, arguments = await _complete(connection, "list_letters", filter, tenant_no, state, *place, limit)
+    rows = await connection.fetch(text, *arguments)
     ids = [row["execution_id"] for row in rows]
     ran = await connection.fetch(_SQL["where_letters_ran"].text, tenant_no, ids) if ids else []
     unknown = {"fire_at": None, "origin": None, "attempt_no": None, "pool": None}
@@ -148,7 +165,8 @@ async def group_letters(
     jobs: int,
 ) -> list[LetterGroup]:
     """Open letters by fingerprint, with up to `jobs` of their jobs."""
-    rows = await connection.fetch(_SQL["group_letters"].text, tenant_no, *filter.columns, limit, jobs)
+    text, arguments = await _complete(connection, "group_letters", filter, tenant_no, limit, jobs)
+    rows = await connection.fetch(text, *arguments)
     return [LetterGroup(**(dict(row) | {"sample_error": _decode(row["sample_error"])})) for row in rows]
 
 
@@ -160,7 +178,8 @@ async def count_letters(
     bulk_id: UUID | None = None,
 ) -> tuple[int, datetime]:
     """How many are open, and the instant of the count; with `bulk_id`, those that this operation would reach."""
-    row = await connection.fetchrow(_SQL["count_letters"].text, tenant_no, *filter.columns, bulk_id)
+    text, arguments = await _complete(connection, "count_letters", filter, tenant_no, bulk_id)
+    row = await connection.fetchrow(text, *arguments)
     assert row is not None
     return row["count"], row["now"]
 
@@ -201,7 +220,10 @@ async def next_letters(
     limit: int,
 ) -> list[UUID]:
     """Open letters that an operation reaches, in the order of their ids."""
-    rows = await connection.fetch(_SQL["next_letters"].text, tenant_no, *filter.columns, until_at, before, after, limit)
+    text, arguments = await _complete(
+        connection, "next_letters", filter, tenant_no, until_at, before, after, limit, now=until_at
+    )
+    rows = await connection.fetch(text, *arguments)
     return [row["id"] for row in rows]
 
 
@@ -259,6 +281,25 @@ async def hasten_retry(connection: Connection, tenant_no: TenantNo, id_: Executi
     if row["is_gated"]:
         await connection.execute(_SQL["hasten_gated"].text, tenant_no, id_, row["ready_at"])
     return Hastened(PoolNo(row["pool_no"]), row["ready_at"])
+
+
+async def _complete(
+    connection: Connection,
+    name: str,
+    filter: LetterFilter,  # noqa: A002
+    tenant_no: TenantNo,
+    *more: object,
+    now: datetime | None = None,
+) -> tuple[str, list[object]]:
+    """The text of a statement with the conditions of the filter's query, and its arguments. `now`: from which durations
+    count back; default: the database's time."""
+    text, arguments = _SQL[name].text, [tenant_no, *filter.columns, *more]
+    if filter.query is None:
+        return text, arguments
+    parameters = Parameters(after=len(arguments))
+    now = now or (await read_kept(connection)).now
+    text = text.replace("true /* query */", letter_condition(filter.query, parameters, now))
+    return text, [*arguments, *parameters]
 
 
 def _letter(row: dict[str, Any]) -> LetterRow:

@@ -1091,6 +1091,21 @@ CREATE INDEX run_look ON ondot.run USING btree (look_at) WHERE (look_at IS NOT N
 CREATE INDEX run_parent ON ondot.run USING btree (parent_run_id) WHERE (parent_run_id IS NOT NULL);
 CREATE INDEX run_tenant ON ondot.run USING btree (tenant_no, id);
 
+CREATE TABLE ondot.saved_view (
+    id uuid NOT NULL,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    updated_at timestamp with time zone NOT NULL DEFAULT clock(),
+    tenant_no integer NOT NULL,
+    kind text NOT NULL,
+    name text NOT NULL,
+    q text NOT NULL,
+    owner text NOT NULL,
+    created_by text NOT NULL,
+    CONSTRAINT saved_view_kind_check CHECK ((kind = ANY (ARRAY['executions'::text, 'jobs'::text, 'dead_letters'::text, 'runs'::text]))),
+    CONSTRAINT saved_view_pkey PRIMARY KEY (id),
+    CONSTRAINT saved_view_tenant_no_owner_kind_name_key UNIQUE (tenant_no, owner, kind, name)
+);
+
 CREATE TABLE ondot.secret (
     tenant_no integer NOT NULL,
     name text NOT NULL,

@@ -86,10 +86,11 @@ async def match_executions(
     limit: int = 1_000,
     *,
     pool_nos: Collection[PoolNo] | None = None,
+    now: datetime | None = None,
 ) -> list[ExecutionId]:
     """The ids of a page, newest first, however long it takes: empty only at the end. `after_id`: the last of the page
     before."""
-    walk = await start_walk(connection, tenant_no, query, after_id, pool_nos)
+    walk = await start_walk(connection, tenant_no, query, after_id, pool_nos, now)
     return [ExecutionId(id_) for id_ in await walk.find(limit, None)]
 
 
@@ -99,8 +100,11 @@ async def start_walk(
     query: Query,
     after: UUID | None,
     pool_nos: Collection[PoolNo] | None,
+    now: datetime | None = None,
 ) -> Walk:
+    """`now`: from which durations count back; default: the database's time."""
     kept = await read_kept(connection)
+    now = now or kept.now
     hosts = [value.as_like() for term in query.named("worker") for value in term.values]
     workers = await connection.fetch(_SQL["workers_on"].text, hosts, MOST_WORKERS) if hosts else []
     by_job = needs_job(query)
@@ -109,7 +113,7 @@ async def start_walk(
     text = _SQL["search_chunk_by_job" if by_job else "search_chunk"].text
     for branch in (LIVE, ENDED):
         hosted = [row["id"] for row in workers]
-        condition = Branch(branch, parameters, kept.now, hosted, recurring).condition(query)
+        condition = Branch(branch, parameters, now, hosted, recurring).condition(query)
         if pool_nos is not None:
             condition += f" AND e.pool_no = ANY ({parameters.add(list(pool_nos), 'integer[]')})"
         text = text.replace(f"true /* {branch} */", condition)
@@ -121,7 +125,7 @@ async def start_walk(
         once_from = max(from_id.int - (ONCE_BEFORE // timedelta(milliseconds=1) << 80), 0)
         return [*of_chunk, UUID(int=once_from), before]
 
-    down_to, upper = id_bounds(query, kept.now, PLANNED_AHEAD)
+    down_to, upper = id_bounds(query, now, PLANNED_AHEAD)
     jobs = job_ids(query)
     if jobs is not None:
         down_to = max(down_to, first_execution_id(instant_of(min(jobs, default=LAST_ID))))

@@ -78,9 +78,10 @@ async def match_jobs(
     limit: int = 1_000,
     *,
     pool_nos: Collection[PoolNo] | None = None,
+    now: datetime | None = None,
 ) -> list[JobId]:
     """The ids of a page, newest first, however long it takes: empty only at the end."""
-    walk = await start_walk(connection, tenant_no, query, after_id, pool_nos)
+    walk = await start_walk(connection, tenant_no, query, after_id, pool_nos, now)
     return [JobId(id_) for id_ in await walk.find(limit, None)]
 
 
@@ -90,16 +91,19 @@ async def start_walk(
     query: Query,
     after: UUID | None,
     pool_nos: Collection[PoolNo] | None,
+    now: datetime | None = None,
 ) -> Walk:
+    """`now`: from which durations count back; default: the database's time."""
     kept = await read_kept(connection)
+    now = now or kept.now
     parameters = Parameters(after=4)
     text = _SQL["search_jobs"].text
     for branch in (RECURRING, ONCE):
-        condition = _condition(query, branch, parameters, kept.now)
+        condition = _condition(query, branch, parameters, now)
         if pool_nos is not None:
             condition += f" AND j.pool_no = ANY ({parameters.add(list(pool_nos), 'integer[]')})"
         text = text.replace(f"true /* {branch} */", condition)
-    down_to, upper = id_bounds(query, kept.now, timedelta(0))
+    down_to, upper = id_bounds(query, now, timedelta(0))
     return Walk(
         connection,
         kept,

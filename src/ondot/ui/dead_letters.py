@@ -14,8 +14,10 @@ from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
 
+from ondot.model.errors import InvalidQuery
 from ondot.model.fingerprint import UNKNOWN
 from ondot.model.ids import EPOCH, JobId, TenantNo
+from ondot.model.query import parse
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.dead_letters import (
@@ -33,6 +35,8 @@ from ondot.words.job import one_line
 MOST_GROUPS: Final = 100
 JOBS_PER_GROUP: Final = 4
 PAGE_SIZE: Final = 50
+LONGEST_SEARCH: Final = 2_100
+"""A little more than a search may have: a longer one is rejected in words, not cut."""
 MESSAGE_CHARACTERS: Final = 400
 DETAIL_CHARACTERS: Final = 20_000
 STATES: Final[tuple[LetterState, ...]] = ("open", "replayed", "discarded", "handled")
@@ -69,8 +73,25 @@ class Query:
 
     @property
     def shows_groups(self) -> bool:
-        """Open letters are shown in groups until one group is chosen."""
-        return self.state == "open" and not self.fingerprint
+        """Open letters are shown in groups until one group is chosen, or the search asks for another state."""
+        query = self.filter.query
+        return self.state == "open" and not self.fingerprint and not (query and query.asks_for("state"))
+
+    @property
+    def fault(self) -> str | None:
+        """Why the search cannot be parsed."""
+        try:
+            parse(self.q, "dead_letters")
+        except InvalidQuery as error:
+            return error.message
+        return None
+
+    def as_search(self) -> str:
+        """The same letters as one search; empty if all open ones are listed."""
+        state = f"state:{self.state}" if self.state != "open" else ""
+        group = f"group:{self.fingerprint}" if self.fingerprint else ""
+        job = f"job:{self.job_id}" if self.job_id else ""
+        return " ".join(filter(None, (self.q, state, group, job)))
 
     def selection(self, fingerprint: str | None = None) -> dict[str, Any]:
         """The letters of a group, or all letters of this query, as a body of the API."""
@@ -137,6 +158,8 @@ class LettersView:
     rows: tuple[Letter, ...]
     older: str | None
     job: JobName | None
+    fault: str | None = None
+    """Why the search cannot be parsed."""
 
     @property
     def mark(self) -> str:
@@ -149,13 +172,15 @@ def parse_query(parameters: Mapping[str, str]) -> Query:
         state=next((state for state in STATES if state == parameters.get("state")), "open"),
         fingerprint=_clean(parameters.get("fingerprint", ""), 64),
         job_id=_uuid(parameters.get("job_id", "")),
-        q=_clean(parameters.get("q", ""), 200),
+        q=_clean(parameters.get("q", ""), LONGEST_SEARCH),
         cursor=parameters.get("cursor", ""),
     )
 
 
 async def read_letters(database: Database, tenant_no: TenantNo, query: Query) -> LettersView:
     """Reads with at most five bounded statements. The index of open letters holds no other letters."""
+    if (fault := query.fault) is not None:
+        return LettersView(database.clock.now(), query, 0, (), None, (), None, None, fault)
     async with database.reading(tenant_no) as connection:
         total, now = await count_letters(connection, tenant_no, query.filter)
         found: list[LetterGroup] = []

@@ -5,7 +5,7 @@ the page requests itself again. A new page is a module that reads its view, a te
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection
 
 from ondot.flow.history.kept import REASONS
 from ondot.flow.history.show import read_history
+from ondot.flow.saved_views import read_views
 from ondot.model.access import Caller, Right
 from ondot.model.errors import Forbidden, NotFound, OndotError, TooManyWrongKeys, Unauthorized, Unavailable
 from ondot.model.execution import State
@@ -29,6 +30,7 @@ from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
 from ondot.store.incidents import count_open_incidents
+from ondot.store.saved_views import ViewRow
 from ondot.ui import audit, dead_letters, events, executions, jobs, run
 from ondot.ui.alerts import duration_in_words, read_alerts, scope_in_words, when_in_words
 from ondot.ui.audit import read_audit
@@ -106,6 +108,8 @@ class Page:
     values: Values = field(default_factory=dict)
     right: Right = Right.JOBS_READ
     """What a person needs to open the page."""
+    views_of: Of | None = None
+    """It shows the saved views of these."""
 
 
 def search_help(of: Of, placeholder: str) -> Values:
@@ -120,6 +124,7 @@ PAGES = (
         "jobs",
         lambda database, tenant_no, request: read_jobs(database, tenant_no, jobs.parse_query(request.query_params)),
         values={"states": tuple(JobState), "help": search_help("jobs", "report kind:cron label.team=bi")},
+        views_of="jobs",
     ),
     Page(
         "/jobs/{id}",
@@ -144,6 +149,7 @@ PAGES = (
             database, tenant_no, executions.parse_query(request.query_params)
         ),
         values={"states": tuple(State), "help": search_help("executions", "state:failed job:nightly* since:24h")},
+        views_of="executions",
     ),
     Page(
         "/executions/{id}",
@@ -183,6 +189,8 @@ PAGES = (
         lambda database, tenant_no, request: read_letters(
             database, tenant_no, dead_letters.parse_query(request.query_params)
         ),
+        values={"help": search_help("dead_letters", '"timed out" job:nightly* since:24h')},
+        views_of="dead_letters",
     ),
     Page(
         "/events",
@@ -325,15 +333,23 @@ class Site:
         try:
             caller = await self.allow(request, page.right)
             view = await page.read(self.database, caller.tenant_no, request)
+            views = await self.views(page, caller)
             open_letters = await self.count_letters(request, caller)
             me = await self.me(request, caller)
         except (Unauthorized, Forbidden, NotFound, Unavailable) as error:
             return self.refuse(request, error)
         except Moved as moved:
             return RedirectResponse(moved.address, SEE_OTHER, headers=HEADERS)
-        values = {page.name: view, "now": view.now, "open_letters": open_letters, "me": me, **page.values}
-        html = self.renderer.page(page.template, **values)
+        values = {page.name: view, "now": view.now, "open_letters": open_letters, "me": me, "views": views}
+        html = self.renderer.page(page.template, **values, **page.values)
         return HTMLResponse(html, headers=HEADERS)
+
+    async def views(self, page: Page, caller: Caller) -> Sequence[ViewRow]:
+        """The saved views of a list, of the person and of the tenant."""
+        if page.views_of is None:
+            return ()
+        async with self.database.reading(caller.tenant_no) as connection:
+            return await read_views(connection, caller, page.views_of)
 
     async def shape(self, request: Request) -> Response:
         """The graph of a version of a workflow, which never changes."""

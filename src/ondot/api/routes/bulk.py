@@ -15,10 +15,10 @@ from ondot.api.parameters import Cursor, Limit, id_in_path, only_known_parameter
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
 from ondot.api.responses import Page
 from ondot.document.bulk import BulkBody, UndoBody, bulk_request, undo_request
-from ondot.flow.bulk.match import check_query
 from ondot.flow.bulk.start import Preview, bound_rate, missing, preview, require_rights, start_bulk, stop, undo_of
 from ondot.model.access import Right
 from ondot.model.bulk import DEFAULT_PER_S, UNDO, BulkAction, BulkState, Kind
+from ondot.model.query import parse
 from ondot.store.bulk import BulkRow, NewBulk, list_bulk_items, list_bulks
 
 router = APIRouter(tags=["bulk"], dependencies=[Depends(only_known_parameters)])
@@ -104,7 +104,7 @@ async def start_operation(
     tenant = services.database.tenants.known.get(caller.tenant_no)
     q = "" if wanted.all and wanted.of != "dead_letters" else wanted.q
     if q is not None:
-        check_query(wanted.of, q)
+        parse(q, wanted.of)
     bulk = NewBulk(
         services.database.clock.new_id(),
         wanted.of,

@@ -35,6 +35,7 @@ from ondot.api.parameters import (
     Cursor,
     Instant,
     Limit,
+    Search,
     check_instant,
     id_in_path,
     invalid_cursor,
@@ -49,6 +50,7 @@ from ondot.flow.replay import Replay
 from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.ids import EPOCH, ExecutionId, TenantNo
+from ondot.model.query import parse
 from ondot.store.audit import By
 from ondot.store.bulk import NewBulk, list_bulks
 from ondot.store.dead_letters import (
@@ -77,7 +79,6 @@ OperationPath = Annotated[UUID, Depends(id_in_path("operation"))]
 OfJob = Annotated[UUID | None, Query(description="Only letters of this job.")]
 OfPool = Annotated[str | None, Query(max_length=63, description="Only letters of this pool.")]
 OfGroup = Annotated[str | None, Query(max_length=64, description="Only letters of this group of similar errors.")]
-PartOfMessage = Annotated[str | None, Query(max_length=200, description="Part of the error's message.")]
 
 COUNTED_OR_STARTED: dict[int | str, dict[str, Any]] = {
     200: {"model": LettersDone | LetterCount, "description": "By ids: the result for each. With `dry_run`: the count."},
@@ -94,7 +95,7 @@ async def list_dead_letters(
     fingerprint: OfGroup = None,
     from_at: Instant = None,
     to_at: Instant = None,
-    q: PartOfMessage = None,
+    q: Search = None,
     state: Annotated[
         LetterState,
         Query(description="Open letters, or those that were replayed, discarded, or handled by their workflow."),
@@ -125,7 +126,7 @@ async def group_dead_letters(
     fingerprint: OfGroup = None,
     from_at: Instant = None,
     to_at: Instant = None,
-    q: PartOfMessage = None,
+    q: Search = None,
     limit: Limit = 100,
 ) -> LetterGroupList:
     """Open letters, grouped by similar errors, the group with the latest failure first."""
@@ -298,6 +299,8 @@ def _filter(
     to_at: datetime | None,
     q: str | None,
 ) -> LetterFilter:
+    if q is not None:
+        parse(q, "dead_letters")
     return LetterFilter(
         job_id=job_id,
         pool=pool,

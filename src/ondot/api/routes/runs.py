@@ -4,12 +4,14 @@ A key that is limited to pools is refused: the steps of a run may belong to any 
 """
 
 from collections.abc import Sequence
+from datetime import datetime
 from difflib import get_close_matches
 from functools import partial
 from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
+from pydantic import Field
 
 from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import BySender, RequestServices, Services, Tenant, needs
@@ -18,13 +20,14 @@ from ondot.api.parameters import (
     Cursor,
     JobPath,
     Limit,
+    Search,
     id_in_path,
     invalid_cursor,
     only_known_parameters,
     parse_cursor,
 )
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
-from ondot.api.responses import Page
+from ondot.api.responses import SEARCHED_THROUGH, Page
 from ondot.api.routes.jobs import load_job
 from ondot.api.run_views import graph_of, repaired_out, run_detail, run_out, step_detail, step_out, waiting_run_out
 from ondot.document.runs import (
@@ -55,6 +58,8 @@ from ondot.model.access import Right
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobSpec
+from ondot.model.query import merge, parse
+from ondot.model.query.query import term
 from ondot.model.workflow.graph import Graph
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.states import ENDED_RUNS, RunState, StepState
@@ -75,6 +80,7 @@ from ondot.store.run_reads import (
     list_step_times,
     list_steps,
 )
+from ondot.store.search_runs import search_runs
 
 LARGEST = 2**31 - 1
 STEPS_OF_A_RUN = 1_000
@@ -89,7 +95,7 @@ StepPath = Annotated[str, Path(alias="name", max_length=200, description="The na
 
 
 class RunList(Page[RunOut]):
-    pass
+    searched_through: datetime | None = Field(default=None, description=SEARCHED_THROUGH)
 
 
 class StepList(Page[StepOut]):
@@ -103,11 +109,26 @@ async def list_all_runs(
     state: Annotated[list[RunState] | None, Query(description="Only runs in one of these states.")] = None,
     job_id: Annotated[UUID | None, Query(description="Only runs of this workflow.")] = None,
     parent: Annotated[UUID | None, Query(description="Only runs that steps of this run started.")] = None,
+    q: Search = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> RunList:
-    """Runs of workflows that have started, newest first."""
+    """Runs of workflows that have started, newest first. With `q`, the answer may stop before its page is full, with
+    `searched_through`."""
     async with services.database.reading(tenant_no) as connection:
+        if q is not None:
+            terms = [
+                state and term("state", *(one.value for one in state)),
+                job_id and term("job", str(job_id)),
+                parent and term("parent", str(parent)),
+            ]
+            query = merge(parse(q, "runs"), [each for each in terms if each])
+            found = await search_runs(connection, tenant_no, query, parse_cursor(cursor), limit)
+            return RunList(
+                items=await _show_runs(services, connection, tenant_no, found.rows),
+                next_cursor=str(found.next) if found.next else None,
+                searched_through=found.searched_through,
+            )
         rows = await list_runs(
             connection,
             tenant_no,

@@ -7,8 +7,9 @@ from typing import Final, Literal, get_args
 
 from ondot.model.execution import Origin, State
 from ondot.model.job import JobState
+from ondot.model.workflow.states import RunState
 
-Of = Literal["executions", "jobs", "dead_letters"]
+Of = Literal["executions", "jobs", "dead_letters", "runs"]
 
 
 class Kind(StrEnum):
@@ -153,7 +154,26 @@ FIELDS: Final[Mapping[Of, Mapping[str, Field]]] = {
         Field("run", Kind.ID, "Of a step of this run.", "run:019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a"),
         Field("id", Kind.ID, "The execution's id, or its first characters.", "id:019a8453"),
     ),
+    "runs": _table(
+        Field(
+            "job", Kind.NAME, "The name of the workflow, or its id. A word without a field is a part of it.", "job:etl*"
+        ),
+        Field(
+            "state",
+            Kind.CHOICE,
+            "The state.",
+            "state:blocked,failed",
+            tuple(state.value.lower() for state in RunState),
+        ),
+        Field("paused", Kind.CHOICE, "Whether it is paused.", "paused:yes", ("yes", "no")),
+        _LABEL,
+        Field("took", Kind.DURATION, "How long it ran, or has run until now.", "took>1h"),
+        Field("since", Kind.INSTANT, "Planned at this instant or later.", "since:24h"),
+        Field("until", Kind.INSTANT, "Planned before this instant.", "until:2026-11-15"),
+        Field("parent", Kind.ID, "Started by a step of this run.", "parent:019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a"),
+        Field("id", Kind.ID, "The run's id, or its first characters.", "id:019a8453"),
+    ),
 }
 
-BARE: Final[Mapping[Of, str]] = {"executions": "job", "jobs": "name", "dead_letters": "error"}
+BARE: Final[Mapping[Of, str]] = {"executions": "job", "jobs": "name", "dead_letters": "error", "runs": "job"}
 """The field in which a word without a field is searched, as a part."""

@@ -40,3 +40,17 @@ CREATE TABLE ondot.bulk_item (
     made uuid,
     PRIMARY KEY (bulk_id, id)
 );
+
+-- Queries with a name. owner: '' for a view of the whole tenant, else the user or key that it belongs to.
+CREATE TABLE ondot.saved_view (
+    id uuid PRIMARY KEY,
+    created_at timestamptz NOT NULL DEFAULT ondot.clock(),
+    updated_at timestamptz NOT NULL DEFAULT ondot.clock(),
+    tenant_no integer NOT NULL,
+    kind text NOT NULL CHECK (kind IN ('executions', 'jobs', 'dead_letters', 'runs')),
+    name text NOT NULL,
+    q text NOT NULL,
+    owner text NOT NULL,
+    created_by text NOT NULL,
+    UNIQUE (tenant_no, owner, kind, name)
+);

@@ -1,29 +1,30 @@
 -- fragment: matches_filter
 -- The letters that a filter selects; each parameter may be NULL: any.
--- $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at, $7 part of the message
+-- $2 job_id, $3 pool, $4 fingerprint, $5 from_at, $6 to_at. `store.dead_letters` replaces `true /* query */` by the
+-- conditions of a query, whose values are parameters after those of the statement.
 AND ($2::uuid IS NULL OR d.job_id = $2)
 AND ($3::text IS NULL OR EXISTS (SELECT FROM ondot.history h JOIN ondot.pool p ON p.pool_no = h.pool_no
                                  WHERE h.id = d.execution_id AND p.name = $3))
 AND ($4::text IS NULL OR CASE WHEN $4 = 'unknown' THEN d.error->>'fingerprint' IS NULL
                               ELSE d.error->>'fingerprint' = $4 END)
 AND ($5::timestamptz IS NULL OR d.failed_at >= $5) AND ($6::timestamptz IS NULL OR d.failed_at < $6)
-AND ($7::text IS NULL OR strpos(lower(d.error->>'message'), lower($7)) > 0)
+AND true /* query */
 
 -- name: list_letters :many
 -- index: dead_letter_open, dead_letter_alike or dead_letter_job, backwards
 -- Newest failure first; a page is cut by instant and id. Without payloads and tracebacks, which may be long.
--- $1 tenant_no, $2 to $7 as in matches_filter, $8 state,
--- $9 before which failure (NULL: from the newest), $10 and its id, $11 limit
+-- $1 tenant_no, $2 to $6 as in matches_filter, $7 state,
+-- $8 before which failure (NULL: from the newest), $9 and its id, $10 limit
 SELECT d.execution_id, d.job_id, d.job_version, d.failed_at, d.reason, d.error - 'detail' AS error, d.resolution,
        d.resolved_at, d.resolved_by, d.resolved_reason, d.replay_id, d.run_id, d.step_no
 FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer
   {{matches_filter}}
-  AND CASE $8::text WHEN 'open' THEN d.resolved_at IS NULL
+  AND CASE $7::text WHEN 'open' THEN d.resolved_at IS NULL
                     WHEN 'all' THEN true
-                    ELSE d.resolved_at IS NOT NULL AND d.resolution = $8 END
-  AND ($9::timestamptz IS NULL OR (d.failed_at, d.execution_id) < ($9, $10::uuid))
-ORDER BY d.failed_at DESC, d.execution_id DESC LIMIT $11::integer;
+                    ELSE d.resolved_at IS NOT NULL AND d.resolution = $7 END
+  AND ($8::timestamptz IS NULL OR (d.failed_at, d.execution_id) < ($8, $9::uuid))
+ORDER BY d.failed_at DESC, d.execution_id DESC LIMIT $10::integer;
 
 -- name: where_letters_ran :many
 -- index: history_pkey
@@ -47,12 +48,12 @@ WHERE d.execution_id = $2::uuid AND d.tenant_no = $1::integer;
 -- name: count_letters :one
 -- index: dead_letter_open, dead_letter_alike or dead_letter_job
 -- Open letters; for an operation that starts now, those that it will reach (see take_letters).
--- $1 tenant_no, $2 to $7 as in matches_filter,
--- $8 the id of the operation (NULL: none)
+-- $1 tenant_no, $2 to $6 as in matches_filter,
+-- $7 the id of the operation (NULL: none)
 SELECT count(*)::integer AS count, ondot.clock() AS now FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   {{matches_filter}}
-  AND ($8::uuid IS NULL OR d.failed_at <= ondot.clock() AND d.execution_id < $8);
+  AND ($7::uuid IS NULL OR d.failed_at <= ondot.clock() AND d.execution_id < $7);
 
 -- name: count_open_letters :one
 -- index: dead_letter_pkey
@@ -64,7 +65,7 @@ WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer AND resolved_a
 -- index: dead_letter_alike, history_pkey
 -- Open letters by fingerprint, the group with the newest failure first. The fingerprints are found by hops over the index:
 -- grouping rows by a field of their errors would read every traceback.
--- $1 tenant_no, $2 to $7 as in matches_filter, $8 limit, $9 jobs of each
+-- $1 tenant_no, $2 to $6 as in matches_filter, $7 limit, $8 jobs of each
 WITH RECURSIVE print AS (
     (SELECT d.error->>'fingerprint' AS fingerprint FROM ondot.dead_letter d
      WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL AND d.error->>'fingerprint' IS NOT NULL
@@ -85,7 +86,7 @@ FROM alike a
 CROSS JOIN LATERAL (
     SELECT count(*)::integer AS count, min(d.failed_at) AS first_failed_at, max(d.failed_at) AS last_failed_at,
            (array_agg(d.execution_id ORDER BY d.failed_at DESC, d.execution_id DESC))[1] AS sample_id,
-           count(DISTINCT d.job_id)::integer AS job_count, (array_agg(DISTINCT d.job_id))[:$9::integer] AS job_ids
+           count(DISTINCT d.job_id)::integer AS job_count, (array_agg(DISTINCT d.job_id))[:$8::integer] AS job_ids
     FROM ondot.dead_letter d
     WHERE d.tenant_no = $1 AND d.resolved_at IS NULL
       AND d.error->>'fingerprint' = a.fingerprint
@@ -94,7 +95,7 @@ CROSS JOIN LATERAL (
     UNION ALL
     SELECT count(*)::integer, min(d.failed_at), max(d.failed_at),
            (array_agg(d.execution_id ORDER BY d.failed_at DESC, d.execution_id DESC))[1],
-           count(DISTINCT d.job_id)::integer, (array_agg(DISTINCT d.job_id))[:$9]
+           count(DISTINCT d.job_id)::integer, (array_agg(DISTINCT d.job_id))[:$8]
     FROM ondot.dead_letter d
     WHERE a.fingerprint IS NULL AND d.tenant_no = $1 AND d.resolved_at IS NULL
       AND d.error->>'fingerprint' IS NULL
@@ -103,7 +104,7 @@ CROSS JOIN LATERAL (
 ) g
 JOIN ondot.dead_letter s ON s.execution_id = g.sample_id
 WHERE $4::text IS NULL OR coalesce(a.fingerprint, 'unknown') = $4
-ORDER BY g.last_failed_at DESC, fingerprint LIMIT $8::integer;
+ORDER BY g.last_failed_at DESC, fingerprint LIMIT $7::integer;
 
 -- name: find_job_names :many
 -- index: job_pkey, job_once_pkey
@@ -139,13 +140,13 @@ ORDER BY execution_id FOR UPDATE SKIP LOCKED;
 -- index: dead_letter_pkey or dead_letter_open
 -- Open letters of those that existed when the operation started: executions that fail again afterwards do not belong to it,
 -- or it would never end.
--- $1 tenant_no, $2 to $7 as in matches_filter, $8 up to which failure, $9 before which id, $10 after (NULL: from the
--- first), $11 limit
+-- $1 tenant_no, $2 to $6 as in matches_filter, $7 up to which failure, $8 before which id, $9 after (NULL: from the
+-- first), $10 limit
 SELECT d.execution_id AS id FROM ondot.dead_letter d
 WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   {{matches_filter}}
-  AND d.failed_at <= $8::timestamptz AND d.execution_id < $9::uuid AND ($10::uuid IS NULL OR d.execution_id > $10)
-ORDER BY d.execution_id LIMIT $11::integer;
+  AND d.failed_at <= $7::timestamptz AND d.execution_id < $8::uuid AND ($9::uuid IS NULL OR d.execution_id > $9)
+ORDER BY d.execution_id LIMIT $10::integer;
 
 -- name: see_letters :many
 -- index: dead_letter_pkey

@@ -53,3 +53,11 @@ UNION ALL
    AND true /* once */
  ORDER BY j.id DESC LIMIT $4)
 ORDER BY id DESC LIMIT $4;
+
+-- name: search_runs :many
+-- index: run_tenant, backwards
+-- Runs of a range of ids, newest first.
+-- $1 tenant_no, $2 from id, $3 before id, $4 limit
+SELECT r.id FROM ondot.run r
+WHERE r.tenant_no = $1::integer AND r.id >= $2::uuid AND r.id < $3::uuid AND true /* runs */
+ORDER BY r.id DESC LIMIT $4::integer;
