@@ -1,8 +1,10 @@
 """Search of executions: each field, one order, pages, budgets, tenants, labels in history (O1, P12)."""
 
+import json
 import time
 from datetime import timedelta
 from itertools import chain
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -12,10 +14,12 @@ from ondot.flow.workflows.begin import begin
 from ondot.model.ids import DEFAULT_TENANT, TenantNo, instant_of
 from ondot.model.outcome import Succeeded
 from ondot.model.query import parse
-from ondot.store import search, search_walk
+from ondot.store import search, search_jobs, search_walk
 from ondot.store.audit import By
 from ondot.store.database import Database, open_database
+from ondot.store.day_bounds import LAST_ID
 from ondot.store.migrate import migrate_up
+from ondot.store.newest import NO_ID
 from ondot.store.search import Found, match_executions, search_executions
 from tests.flow.workflows import run_steps, step, workflow
 from tests.proves import proves
@@ -224,9 +228,7 @@ async def test_a_chunk_that_takes_too_long_is_read_again_in_smaller_ones(
             await connection.execute(start)
             walk = await search.start_walk(connection, DEFAULT_TENANT, slow, None, None)
             # Every row takes 30 ms, so that the whole chunk does not fit into its deadline.
-            walk._text = walk._text.replace(
-                "coalesce((SELECT o.name", "coalesce((SELECT pg_sleep(0.03)::text || o.name"
-            )
+            walk.text = walk.text.replace("coalesce((SELECT o.name", "coalesce((SELECT pg_sleep(0.03)::text || o.name")
             ids = await walk.find(100, time.monotonic() + 0.2)
             assert len(ids) < 20
             assert not walk.is_at_end
@@ -250,5 +252,57 @@ async def test_a_search_with_row_level_security_finds_the_same(world: World) -> 
                 assert [row.id for row in found.rows] == expected
                 # A query that forgets its tenant sees its own rows all the same.
                 assert (await search_executions(connection, OTHER, parse(text), None, 50, 60)).rows == []
+        # A chunk that is too late does not abort the transaction, which has the role and the tenant.
+        async with database.reading(OTHER) as connection:
+            walk = await search.start_walk(connection, OTHER, parse("label.team=bi"), None, None)
+            walk.text = walk.text.replace("ORDER BY e.id", "AND pg_sleep(0.5) IS NOT NULL ORDER BY e.id")
+            walk._width = timedelta(days=30)
+            await walk.find(10, time.monotonic() + 0.1)
+            assert not walk.is_at_end
+            found = await search_executions(connection, OTHER, parse("label.team=bi"), None, 50, 60)
+            assert found == await find(world, "label.team=bi", tenant_no=OTHER)
+            assert len(found.rows) == 1
     finally:
         await database.close()
+
+
+@proves("P12", "O1")
+@pytest.mark.parametrize("text", ["", "label.team=bi", "took>1h", "state:failed"])
+async def test_a_search_reads_no_rows_of_another_tenant(shared_history: World, text: str) -> None:
+    """Its time would show how many there are."""
+    world = shared_history
+    for tenant_no, own in ((OTHER, 3), (TenantNo(3), 0)):
+        async with world.database.connection() as connection:
+            for walk in (
+                await search.start_walk(connection, tenant_no, parse(text), None, None),
+                await search_jobs.start_walk(connection, tenant_no, parse("a", "jobs"), None, None),
+            ):
+                arguments = [*walk.bounds(NO_ID, LAST_ID, 51), *walk.parameters]
+                plan = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {walk.text}", *arguments)
+                assert count_read(json.loads(plan)[0]["Plan"]) <= 4 * own, plan
+
+
+def count_read(node: dict[str, Any]) -> float:
+    """Rows that the scans of a plan have read."""
+    removed = node.get("Rows Removed by Filter", 0) + node.get("Rows Removed by Index Recheck", 0)
+    read = (node["Actual Rows"] + removed) * node["Actual Loops"] if "Relation Name" in node else 0
+    return read + sum(map(count_read, node.get("Plans", ())))
+
+
+@pytest.fixture(params=["without statistics", "with statistics"])
+async def shared_history(world: World, request: pytest.FixtureRequest) -> World:
+    """10,000 executions and one-time jobs of the first tenant, three of the second."""
+    await world.fetch(
+        "WITH n AS (SELECT n, gen_random_uuid() AS id FROM generate_series(1, 10003) n),"
+        " made AS (SELECT n, (left(ondot.first_id_at(ondot.clock())::text, 14) || right(id::text, 22))::uuid AS id,"
+        "                 1 + (n > 10000)::integer AS tenant_no FROM n),"
+        " once AS (INSERT INTO ondot.job_once (id, tenant_no, name, pool_no, fire_at, labels, spec)"
+        "          SELECT id, tenant_no, 'a', 1, ondot.clock(), '{}', '{}' FROM made)"
+        "INSERT INTO ondot.history (id, job_id, fire_at, ready_at, started_at, ended_at, tenant_no, job_version,"
+        "  pool_no, attempt_no, failures, losses, class, state, origin)"
+        "SELECT id, id, now(), now(), now(), now(), tenant_no, 1, 1, 1, 0, 0, 2, 'FAILED', 'fire' FROM made"
+    )
+    if request.param == "with statistics":
+        await world.fetch("ANALYZE ondot.history")
+        await world.fetch("ANALYZE ondot.job_once")
+    return world

@@ -583,6 +583,7 @@ CREATE TABLE ondot.history (
 ) PARTITION BY RANGE (id);
 CREATE INDEX history_job ON ONLY ondot.history USING btree (job_id, fire_at);
 CREATE INDEX history_not_succeeded ON ONLY ondot.history USING btree (tenant_no, id) WHERE (state <> 'SUCCEEDED'::text);
+CREATE INDEX history_tenant ON ONLY ondot.history USING btree (tenant_no, id) WHERE (tenant_no > 1);
 
 CREATE TABLE ondot.hook (
     id uuid NOT NULL,
@@ -690,6 +691,7 @@ CREATE TABLE ondot.job (
 CREATE INDEX job_deleted ON ondot.job USING btree (updated_at, id) WHERE (state = 'DELETED'::text);
 CREATE UNIQUE INDEX job_key ON ondot.job USING btree (tenant_no, key) WHERE ((key IS NOT NULL) AND (state <> 'DELETED'::text));
 CREATE INDEX job_name ON ondot.job USING btree (tenant_no, name);
+CREATE INDEX job_tenant ON ondot.job USING btree (tenant_no, id) WHERE (tenant_no > 1);
 
 CREATE TABLE ondot.job_count (
     tenant_no integer NOT NULL,
@@ -709,6 +711,7 @@ CREATE TABLE ondot.job_once (
     created_by uuid,
     CONSTRAINT job_once_pkey PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
+CREATE INDEX job_once_tenant ON ONLY ondot.job_once USING btree (tenant_no, id) WHERE (tenant_no > 1);
 
 CREATE TABLE ondot.job_version (
     job_id uuid NOT NULL,

@@ -31,7 +31,7 @@ from ondot.store.search_conditions import (
     name_patterns,
     needs_job,
 )
-from ondot.store.search_walk import BUDGET_S, Walk, id_bounds
+from ondot.store.search_walk import BUDGET_S, Walk, id_bounds, of_others
 
 _SQL = load_queries("search")
 
@@ -116,7 +116,7 @@ async def start_walk(
         condition = Branch(branch, parameters, now, hosted, recurring).condition(query)
         if pool_nos is not None:
             condition += f" AND e.pool_no = ANY ({parameters.add(list(pool_nos), 'integer[]')})"
-        text = text.replace(f"true /* {branch} */", condition)
+        text = text.replace(f"true /* {branch} */", f"{of_others('e', tenant_no)} AND {condition}")
 
     def bounds(from_id: UUID, before: UUID, limit: int) -> list[object]:
         of_chunk: list[object] = [tenant_no, from_id, before, limit]

@@ -16,7 +16,7 @@ from ondot.store.jobs import JobRow, get_jobs
 from ondot.store.newest import read_kept
 from ondot.store.queries import load_queries
 from ondot.store.search_conditions import Parameters, id_text, label_text, likes, payload_text, pool_text
-from ondot.store.search_walk import BUDGET_S, Walk, id_bounds
+from ondot.store.search_walk import BUDGET_S, Walk, id_bounds, of_others
 
 _SQL = load_queries("search")
 
@@ -102,7 +102,7 @@ async def start_walk(
         condition = _condition(query, branch, parameters, now)
         if pool_nos is not None:
             condition += f" AND j.pool_no = ANY ({parameters.add(list(pool_nos), 'integer[]')})"
-        text = text.replace(f"true /* {branch} */", condition)
+        text = text.replace(f"true /* {branch} */", f"{of_others('j', tenant_no)} AND {condition}")
     down_to, upper = id_bounds(query, now, timedelta(0))
     return Walk(
         connection,

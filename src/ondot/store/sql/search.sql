@@ -2,7 +2,7 @@
 -- after those of the block. Each statement reads one range of ids: only the tables of those days are planned and locked.
 
 -- name: search_chunk :many
--- index: execution_pkey, history_pkey, history_job or history_not_succeeded, backwards
+-- index: execution_pkey, history_pkey, history_job, history_not_succeeded or history_tenant, backwards
 -- Executions of a range of ids, newest first, live and ended.
 -- $1 tenant_no, $2 from id, $3 before id, $4 limit
 (SELECT e.id FROM ondot.execution e
@@ -41,7 +41,7 @@ SELECT id, name ILIKE ANY ($2::text[]) AS is_named FROM ondot.job WHERE tenant_n
 SELECT id FROM ondot.worker WHERE host ILIKE ANY ($1::text[]) ORDER BY id DESC LIMIT $2::integer;
 
 -- name: search_jobs :many
--- index: job_pkey, job_version_pkey, job_once_pkey, backwards
+-- index: job_pkey, job_version_pkey, job_once_pkey, or job_tenant and job_once_tenant, backwards
 -- Jobs of a range of ids, newest first.
 -- $1 tenant_no, $2 from id, $3 before id, $4 limit
 (SELECT j.id FROM ondot.job j JOIN ondot.job_version v ON v.job_id = j.id AND v.version = j.version
