@@ -1,11 +1,18 @@
 """`/v1/forecast`, `/v1/pools/{name}/scale`, warnings at creation and `spread`, as a client sees them."""
 
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+import yaml  # type: ignore[import-untyped]
 
-from tests.api.conftest import Caller
+from ondot.model.access import Role
+from ondot.model.ids import DEFAULT_TENANT
+from tests.api.conftest import Caller, key_of
 from tests.proves import proves
+from tests.world import job
 
 
 @proves("S13")
@@ -81,6 +88,26 @@ async def test_a_pool_wants_workers_for_what_waits_and_for_what_comes(api: Calle
     assert wanted["workers"] > 3
     assert (await api.http.patch("/v1/pools/soon", json={"concurrency": 50})).status_code == 200
     assert (await api.get("/v1/pools/soon/scale"))["slots"] == 50
+
+
+@proves("C8")
+async def test_keda_finds_the_number_of_workers_where_its_file_looks(keyed: Caller) -> None:
+    file = Path(__file__).parents[2] / "deploy/keda/scaled-object.yml"
+    key, scaled = yaml.safe_load_all(file.read_text())
+    [secret] = key["spec"]["secretTargetRef"]
+    [trigger] = scaled["spec"]["triggers"]
+    assert (key["kind"], scaled["kind"], secret["parameter"]) == ("TriggerAuthentication", "ScaledObject", "token")
+    assert (trigger["type"], trigger["metadata"]["authMode"]) == ("metrics-api", "bearer")
+    assert trigger["authenticationRef"]["name"] == key["metadata"]["name"]
+    assert float(trigger["metadata"]["targetValue"]) == 1
+    path = urlsplit(trigger["metadata"]["url"]).path
+    assert (await keyed.http.get(path)).status_code == 401
+    await keyed.world.submit(job())
+    keyed.http.headers.update(await key_of(keyed.world, DEFAULT_TENANT, Role.VIEWER))
+    value: Any = await keyed.get(path)
+    for name in trigger["metadata"]["valueLocation"].split("."):
+        value = value[name]
+    assert value == 1
 
 
 @proves("S13")
