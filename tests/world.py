@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import random
-from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -19,7 +18,7 @@ import msgspec
 
 from ondot.flow.backfill import owed_pass
 from ondot.flow.change.change import update
-from ondot.flow.complete import Completer, Done
+from ondot.flow.complete import Completer, Done, end_attempt
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.lease import Assignment, Leaser
@@ -130,7 +129,7 @@ def done(assignment: Assignment, report: Report | None = None) -> Done:
     spec = assignment.spec
     assert spec is not None
     completion = decide(assignment.leased, spec, report or Succeeded('"done"'), random)
-    return Done(completion, assignment.lease_id, assignment, monotonic())
+    return end_attempt(assignment, completion)
 
 
 @dataclass(slots=True)

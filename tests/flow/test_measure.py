@@ -91,7 +91,7 @@ async def test_an_outcome_whose_reply_was_lost_is_measured_once(world: World) ->
 def test_pools_beyond_the_bound_share_a_series(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "POOLS_SHOWN", 2)
     measures = Measures()
-    series = [measures._of(job(pool=f"bound-{number}")) for number in range(5)]
+    series = [measures.find_series(job(pool=f"bound-{number}")) for number in range(5)]
     assert len(set(series)) == 3
     assert series[2] is series[3] is series[4]
 

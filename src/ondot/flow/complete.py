@@ -20,11 +20,11 @@ from msgspec.structs import replace
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.followed import Followed
 from ondot.flow.lease import Assignment
-from ondot.flow.measure import MEASURES
+from ondot.flow.measure import MEASURES, PoolSeries
 from ondot.model.completion import Completion, fail_unstorable
 from ondot.model.errors import Unavailable
 from ondot.model.execution import State
-from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
+from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, WorkerId
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import DATABASE_ERROR, Connection, is_about_content
 from ondot.store.database import Database
@@ -51,14 +51,34 @@ log = get_logger()
 
 
 class Done(Struct, frozen=True):
-    """An outcome to be written. `ended_s`: when the attempt ended (monotonic)."""
+    """An outcome to be written, and what is measured of its attempt. Not the assignment itself: to keep the specs and
+    payloads of all outcomes that wait to be written took a worker 3 µs more for each job."""
 
     completion: Completion
     lease_id: LeaseId
-    assignment: Assignment | None = None
+    series: PoolSeries | None = None
+    started_s: float = 0.0
+    """By the database's clock."""
     ended_s: float = 0.0
+    """Monotonic."""
     trace_id: str | None = None
     """For the log, if the attempt is traced."""
+    asking_job: JobId | None = None
+    """The job, if it asked for series of its own."""
+
+
+def end_attempt(assignment: Assignment, completion: Completion, trace_id: str | None = None) -> Done:
+    """The outcome of an attempt that has just ended."""
+    leased, spec = assignment.leased, assignment.spec
+    return Done(
+        completion,
+        assignment.lease_id,
+        MEASURES.find_series(spec),
+        leased.started_s,
+        time.monotonic(),
+        trace_id,
+        leased.job_id if spec is not None and spec.metrics else None,
+    )
 
 
 class Completer:

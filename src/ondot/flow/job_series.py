@@ -17,8 +17,8 @@ from ondot.store.job_series import find_jobs_with_series
 from ondot.telemetry.metrics import JOB_ATTEMPTS, JOB_DURATION, JOB_LATENESS, OTHER_POOLS
 
 if TYPE_CHECKING:
-    from ondot.flow.complete import Done
     from ondot.flow.lease import Assignment
+    from ondot.model.completion import Completion
     from ondot.model.ids import JobId
 
 JOBS_SHOWN: Final = 200
@@ -66,19 +66,16 @@ class JobSeries:
             self._labels[leased.job_id] = labels
 
     def measure_leased(self, assignment: "Assignment", late_s: float) -> None:
-        series = JOB_LATENESS.labels(*self._of(assignment))
+        series = JOB_LATENESS.labels(*self._labels.get(assignment.leased.job_id, OTHERS))
         series.observe(late_s)
         series.show(late_s, assignment.leased.id)
 
-    def measure_ended(self, done: "Done", assignment: "Assignment", took_s: float) -> None:
-        labels = self._of(assignment)
+    def measure_ended(self, job_id: "JobId", completion: "Completion", took_s: float) -> None:
+        labels = self._labels.get(job_id, OTHERS)
         series = JOB_DURATION.labels(*labels)
         series.observe(took_s)
-        series.show(took_s, assignment.leased.id)
-        JOB_ATTEMPTS.labels(*labels, done.completion.outcome.value).inc()
-
-    def _of(self, assignment: "Assignment") -> Labels:
-        return self._labels.get(assignment.leased.job_id, OTHERS)
+        series.show(took_s, completion.execution_id)
+        JOB_ATTEMPTS.labels(*labels, completion.outcome.value).inc()
 
 
 JOB_SERIES: Final = JobSeries()

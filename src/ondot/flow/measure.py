@@ -30,6 +30,8 @@ ON_TIME: Final = frozenset({"fire", "run"})
 """Origins of executions that were due at an instant. A backfill or a replay is late by its nature."""
 UNKNOWN: Final = "unknown"
 _transition_of: Final = attrgetter("transition")
+_series_of: Final = attrgetter("series")
+_asking_job_of: Final = attrgetter("asking_job")
 
 
 class PoolSeries:
@@ -97,7 +99,7 @@ class Measures:
         for assignment in assignments:
             leased, spec = assignment.leased, assignment.spec
             if spec is not known or group is None:
-                known, series = spec, self._of(spec)
+                known, series = spec, self.find_series(spec)
                 group = groups.get(series)
                 if group is None:
                     group = groups[series] = ([], [], [], [])
@@ -124,39 +126,28 @@ class Measures:
     def measure_ended(self, ended: Sequence["Done"], clock_offset_s: float) -> None:
         """Outcomes that the database has. `clock_offset_s`: from this machine's monotonic clock to the database's,
         which says when an attempt started."""
-        attempts = [one for done in ended if (one := done.assignment) is not None]
-        series = self._common([one.spec for one in attempts]) if len(attempts) == len(ended) else None
-        if series is not None:
-            took = [
-                done.ended_s + clock_offset_s - one.leased.started_s for done, one in zip(ended, attempts, strict=True)
-            ]
-            series.duration.observe_all(took)
-            _show_slowest(series.duration, took, attempts)
-            series.count_ends([done.completion for done in ended])
-            return
-        groups: dict[PoolSeries, tuple[list[float], list[Assignment], list[Completion]]] = {}
-        known: JobSpec | None = None
-        group = None
-        for done in ended:
-            assignment = done.assignment
-            if assignment is None:
+        groups: dict[PoolSeries | None, list[Done]] = {}
+        if len(found := set(map(_series_of, ended))) == 1:
+            groups[found.pop()] = list(ended)
+        else:
+            for done in ended:
+                groups.setdefault(done.series, []).append(done)
+        for series, group in groups.items():
+            if series is None:
                 continue
-            spec = assignment.spec
-            if spec is not known or group is None:
-                known, series = spec, self._of(spec)
-                group = groups.get(series)
-                if group is None:
-                    group = groups[series] = ([], [], [])
-            took_s = done.ended_s + clock_offset_s - assignment.leased.started_s
-            group[0].append(took_s)
-            group[1].append(assignment)
-            group[2].append(done.completion)
-            if spec is not None and spec.metrics:
-                JOB_SERIES.measure_ended(done, assignment, took_s)
-        for series, (took, of_took, completions) in groups.items():
+            took = [done.ended_s + clock_offset_s - done.started_s for done in group]
             series.duration.observe_all(took)
-            _show_slowest(series.duration, took, of_took)
-            series.count_ends(completions)
+            slowest = max(took)
+            shown = group[took.index(slowest)]
+            if shown.trace_id is None:
+                series.duration.show(slowest, shown.completion.execution_id)
+            else:
+                series.duration.show(slowest, shown.completion.execution_id, bytes.fromhex(shown.trace_id))
+            series.count_ends([done.completion for done in group])
+            if any(map(_asking_job_of, group)):
+                for took_s, done in zip(took, group, strict=True):
+                    if done.asking_job is not None:
+                        JOB_SERIES.measure_ended(done.asking_job, done.completion, took_s)
 
     def _common(self, specs: Sequence[JobSpec | None]) -> PoolSeries | None:
         """The series that all of these jobs share, if none has a series or a start of its own."""
@@ -174,9 +165,9 @@ class Measures:
             if schedule is not None and (schedule.jitter_s or schedule.spread_s):
                 return None
             known = spec
-        return self._of(first)
+        return self.find_series(first)
 
-    def _of(self, spec: JobSpec | None) -> PoolSeries:
+    def find_series(self, spec: JobSpec | None) -> PoolSeries:
         key = (OTHER_POOLS, type(None)) if spec is None else (spec.pool, type(spec.target))
         found = self._series.get(key)
         return self._add(key) if found is None else found

@@ -13,13 +13,12 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from random import random
-from time import monotonic
 from typing import Any
 
 from msgspec import structs
 
 from ondot.flow.attempt_log import AttemptLogs
-from ondot.flow.complete import Completer, Done
+from ondot.flow.complete import Completer, end_attempt
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.in_flight import Attempt, InFlight
 from ondot.flow.lease import Assignment
@@ -126,7 +125,7 @@ class Runner:
 
     def complete(self, assignment: Assignment, completion: Completion) -> None:
         if not self.is_committed(assignment, completion):
-            self._completer.add(Done(completion, assignment.lease_id, assignment, monotonic()))
+            self._completer.add(end_attempt(assignment, completion))
 
     def is_committed(self, assignment: Assignment, completion: Completion) -> bool:
         """Whether the handler's own transaction has written the outcome: nothing is left to do but to end the lease."""
@@ -134,7 +133,7 @@ class Runner:
             return False
         # Whatever the handler has reported since, the execution has succeeded.
         written = succeed(assignment.leased)
-        self._completer.release(assignment.lease_id, Done(written, assignment.lease_id, assignment, monotonic()))
+        self._completer.release(assignment.lease_id, end_attempt(assignment, written))
         return True
 
     def cancel(self, attempts: Iterable[Attempt]) -> None:

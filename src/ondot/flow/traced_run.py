@@ -15,14 +15,13 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import PurePath
-from time import monotonic
 from typing import Any, Final, assert_never
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct, structs
 
-from ondot.flow.complete import Done
+from ondot.flow.complete import end_attempt
 from ondot.flow.lease import Assignment
 from ondot.flow.run import Runner
 from ondot.flow.sampled import sample_trace
@@ -87,7 +86,7 @@ class TracedRunner(Runner):
             super().complete(assignment, completion)
             return
         if not self.is_committed(assignment, completion):
-            self._completer.add(Done(completion, assignment.lease_id, assignment, monotonic(), traced.trace_id))
+            self._completer.add(end_attempt(assignment, completion, traced.trace_id))
         if completion.transition is not RETURN:
             self._record(assignment, traced, completion)
 

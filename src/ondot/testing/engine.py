@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -22,7 +21,7 @@ from ondot import __version__
 from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.auto_pause import pause_failing_pass
 from ondot.flow.backfill import owed_pass
-from ondot.flow.complete import Completer, Done
+from ondot.flow.complete import Completer, Done, end_attempt
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.gate import expire_pass
 from ondot.flow.handler_transaction import Transactor
@@ -164,7 +163,7 @@ class Engine:
         )
         await self._write(
             [
-                Done(completion, assignment.lease_id, assignment, monotonic())
+                end_attempt(assignment, completion)
                 for assignment, completion in ended
                 if not self._runner.is_committed(assignment, completion)
             ]
@@ -182,7 +181,7 @@ class Engine:
             self._completer.release(assignment.lease_id)
         else:
             completion = begun if isinstance(begun, Completion) else stop(leased, reason="cancelled")
-            await self._write([Done(completion, assignment.lease_id, assignment, monotonic())])
+            await self._write([end_attempt(assignment, completion)])
 
     async def _advance(self) -> None:
         """Advance runs whose steps have ended, and free jobs whose parents have."""
