@@ -2,21 +2,32 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from email import message_from_bytes, policy
 from email.message import EmailMessage
 from functools import partial
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 import pytest
 from aiohttp import web
-from aiosmtpd.smtp import SMTP
+from aiosmtpd.smtp import SMTP, AuthResult
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from ondot.app import open_channel_caller
+from ondot.flow.alerts.evaluate import Evaluator
 from ondot.flow.channels import deliver
 from ondot.flow.channels.away import DatabaseAway
+from ondot.flow.channels.send import queue_message
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.kms import open_kms
@@ -251,6 +262,78 @@ async def test_emails_of_an_incident_are_one_thread_and_no_text_becomes_a_header
         assert states == ["DELIVERED", "DELIVERED"]
 
 
+@proves("O4", "T5")
+async def test_emails_go_over_tls_with_a_password_and_to_no_server_whose_certificate_is_unknown(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = make_certificate(tmp_path)
+    encrypted = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    encrypted.load_cert_chain(authority, tmp_path / "key.pem")
+    box, seen = Mailbox(), []
+
+    def authenticate(_server: Any, session: Any, _envelope: Any, _mechanism: str, found: Any) -> AuthResult:
+        seen.append((session.ssl is not None, found.login, found.password))
+        return AuthResult(success=found.password == b"right?", handled=found.password == b"right?")
+
+    async def listen(accept: Callable[[], SMTP], **options: Any) -> asyncio.Server:
+        server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0, **options)
+        servers.push_async_callback(server.wait_closed)
+        servers.callback(server.close)
+        return server
+
+    async def deliver_by(scheme: str, server: asyncio.Server, password: str) -> dict[str, Any]:
+        url = f"{scheme}://ann:{password}@localhost:{server.sockets[0].getsockname()[1]}"
+        async with open_channels(world, smtp_url=url, smtp_from="ondot@example.com") as channels:
+            await world.advance(61)
+            await channels.send(message(world, "test"))
+            assert await channels.deliver() == 1
+            found = (await channels.deliveries())[0]
+            assert "right?" not in str(found)
+            return found
+
+    options: dict[str, Any] = {"hostname": "mail.test", "authenticator": authenticate}
+    async with AsyncExitStack() as servers, open_channels(world) as channels:
+        await channels.create(email={"to": ["ops@example.com"]})
+        upgraded = await listen(lambda: SMTP(box, tls_context=encrypted, require_starttls=True, **options))
+        implicit = await listen(lambda: SMTP(box, auth_require_tls=False, **options), ssl=encrypted)
+        for scheme, server in (("smtp", upgraded), ("smtps", implicit)):
+            refused = await deliver_by(scheme, server, "right%3F")
+            assert (refused["state"], "certificate" in refused["error"].lower()) == ("FAILED", True), (
+                scheme,
+                refused["error"],
+            )
+        assert seen == [], "a server that may be another one gets no password"
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority))
+        for scheme, server in (("smtp", upgraded), ("smtps", implicit)):
+            assert (await deliver_by(scheme, server, "right%3F"))["state"] == "DELIVERED"
+        assert [each[1:] for each in seen] == [(b"ann", b"right?")] * 2
+        assert len(box.received) == 2
+        wrong = await deliver_by("smtps", implicit, "wrong")
+        assert (wrong["state"], "535" in wrong["error"]) == ("FAILED", True), wrong
+
+
+def make_certificate(directory: Path) -> Path:
+    """A certificate of `localhost`, signed by itself, so that no client trusts it by default; its key is beside it."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (directory / "key.pem").write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    path = directory / "certificate.pem"
+    path.write_bytes(certificate.public_bytes(Encoding.PEM))
+    return path
+
+
 @proves("O4")
 async def test_a_mail_server_that_is_dead_or_hangs_fails_the_attempt_and_at_last_the_delivery(
     world: World, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
@@ -325,6 +408,58 @@ async def test_pagerduty_gets_one_key_for_an_incident(channels: Channels, receiv
             assert len(payload["summary"]) <= 1024
             assert all(set(link) <= {"href", "text"} for link in event["links"])
     assert "R" * 32 not in str(await world.fetch("SELECT * FROM ondot.delivery"))
+
+
+@proves("O4", "O10")
+async def test_an_incident_is_acknowledged_and_resolved_at_pagerduty_and_shown_in_the_report_until_then(
+    channels: Channels, receiver: Receiver
+) -> None:
+    world, http = channels.world, channels.api.http
+    receiver.answer(lambda: web.Response(status=202, text="{}"))
+    await channels.create("duty", pagerduty={"routing_key": "R" * 32, "url": receiver.url})
+    await channels.create("people", slack={"url": f"{receiver.url}/slack"})
+    alert = {"name": "workers", "when": {"workers": {"below": 1}}, "notify": ["duty", "people"]}
+    assert (await http.post("/v1/alerts", json=alert)).status_code == 201
+    evaluator = Evaluator(world.database, queue_message, rests=0)
+    assert await evaluator.one_pass() == 1
+    assert await channels.deliver() == 2
+    [incident] = (await channels.api.get("/v1/incidents"))["items"]
+    [found] = [each for each in (await channels.api.get("/v1/report"))["findings"] if each["kind"] == "incident"]
+    assert found["is_open"]
+    assert found["reason"].startswith("The pool default has no worker, 1 must be alive")
+    assert [each["command"] for each in found["repair"]] == [
+        "ondot worker --pool default",
+        f"ondot incident ack {incident['id']}",
+    ]
+    [acknowledge] = [each for each in found["repair"] if each["path"]]
+    before = len(receiver.received)
+    await world.advance(1)
+    for _ in range(2):  # the second time changes nothing
+        answer = await http.request(acknowledge["method"], acknowledge["path"], json={"note": "on it"})
+        assert answer.status_code == 200, answer.text
+    assert await channels.deliver() == 1, "people are not sent what one of them did"
+    [event] = bodies(receiver)[before:]
+    assert (event["event_action"], event["dedup_key"]) == ("acknowledge", f"ondot-{incident['id']}")
+    [found] = [each for each in (await channels.api.get("/v1/report"))["findings"] if each["kind"] == "incident"]
+    assert not found["is_open"]
+    detail = await channels.api.get(f"/v1/incidents/{incident['id']}")
+    assert detail["messages"] == 2
+    assert [each["kind"] for each in detail["deliveries"]] == ["acknowledged", "opened", "opened"]
+    assert (await http.post(f"/v1/incidents/{incident['id']}/resolve", json={})).status_code == 200
+    await world.advance(10)
+    assert await channels.deliver() == 2
+    assert {each.get("event_action") for each in bodies(receiver)[before + 1 :]} == {"resolve", None}
+
+    # More than a channel gets in a minute: an incident shows the delivery that its message was joined into.
+    for number in range(12):
+        when = {"workers": {"below": 1, "pool": f"pool-{number}"}}
+        await http.post("/v1/alerts", json={"name": f"a{number}", "when": when, "notify": ["people"]})
+    assert await evaluator.one_pass() == 12
+    await world.advance(61)
+    await channels.deliver()
+    for each in (await channels.api.get("/v1/incidents", state="open"))["items"]:
+        detail = await channels.api.get(f"/v1/incidents/{each['id']}")
+        assert [one["state"] for one in detail["deliveries"]] == ["DELIVERED"], detail
 
 
 @proves("O4")

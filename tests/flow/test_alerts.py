@@ -329,7 +329,7 @@ async def test_people_acknowledge_mute_resolve_change_and_delete(world: World, a
     assert await alerts.look() == 0
     [incident] = await alerts.incidents(is_open=True)
     assert await alerts.look(after=601) == 1
-    await acknowledge(world.database, DEFAULT_TENANT, incident.id, "on it", by=BY)
+    await acknowledge(world.database, alerts.queue, DEFAULT_TENANT, incident.id, "on it", by=BY)
     assert await alerts.look(after=300) == 0
     row = await resolve(world.database, alerts.queue, DEFAULT_TENANT, incident.id, None, by=BY)
     assert (row.state, row.note, row.acknowledged_by, row.resolved_by) == ("resolved", "on it", "ann", "ann")

@@ -2,17 +2,29 @@
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Final
 from uuid import UUID
 
 import msgspec
 
-from ondot.model.channel import ChannelSpec, DeliveryState, Joined, Message, decode_channel, decode_message, encode
+from ondot.model.channel import (
+    JOINED_FOR_S,
+    ChannelSpec,
+    DeliveryState,
+    Joined,
+    Message,
+    decode_channel,
+    decode_message,
+    encode,
+)
 from ondot.model.ids import INSTALLATION, ExecutionId, JobId, PoolNo, TenantNo
 from ondot.store.connection import Connection, Record
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("channels")
+JOINS: Final = timedelta(seconds=2 * JOINED_FOR_S)
+"""A joined message may be older than an incident that it contains."""
 _JOINED = msgspec.json.Decoder(list[Joined])
 
 
@@ -222,12 +234,21 @@ async def list_deliveries(
     tenant_no: TenantNo,
     *,
     channel_id: UUID | None = None,
-    incident_id: UUID | None = None,
     before: UUID | None = None,
     limit: int = 50,
 ) -> list[DeliveryRow]:
-    """Of a channel, or of an incident; newest first."""
-    rows = await connection.fetch(_SQL["list_deliveries"].text, tenant_no, channel_id, incident_id, before, limit)
+    """Of a channel, or of all; newest first."""
+    rows = await connection.fetch(_SQL["list_deliveries"].text, tenant_no, channel_id, before, limit)
+    return [_delivery(row) for row in rows]
+
+
+async def list_deliveries_of_incident(
+    connection: Connection, tenant_no: TenantNo, incident_id: UUID, opened_at: datetime, limit: int
+) -> list[DeliveryRow]:
+    """Newest first; also those that joined a message about it with others. None is older than the incident."""
+    rows = await connection.fetch(
+        _SQL["list_deliveries_of_incident"].text, tenant_no, incident_id, opened_at - JOINS, limit
+    )
     return [_delivery(row) for row in rows]
 
 

@@ -247,9 +247,9 @@ async def open_incidents_of_jobs(
 
 
 async def acknowledge_incident(
-    connection: Connection, tenant_no: TenantNo, id_: UUID, by: str, note: str | None
+    connection: Connection, tenant_no: TenantNo, id_: UUID, by: str, note: str | None, messages: int
 ) -> IncidentRow:
-    row = await connection.fetchrow(_SQL["acknowledge_incident"].text, tenant_no, id_, by, note)
+    row = await connection.fetchrow(_SQL["acknowledge_incident"].text, tenant_no, id_, by, note, messages)
     assert row is not None
     return _incident(row)
 

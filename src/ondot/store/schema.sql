@@ -391,6 +391,7 @@ CREATE TABLE ondot.delivery (
 CREATE INDEX delivery_age ON ondot.delivery USING btree (created_at);
 CREATE INDEX delivery_channel ON ondot.delivery USING btree (channel_id, created_at);
 CREATE INDEX delivery_incident ON ondot.delivery USING btree (incident_id) WHERE (incident_id IS NOT NULL);
+CREATE INDEX delivery_joined ON ondot.delivery USING btree (tenant_no, created_at) WHERE (joined IS NOT NULL);
 CREATE UNIQUE INDEX delivery_open ON ondot.delivery USING btree (channel_id) WHERE is_open;
 
 CREATE TABLE ondot.dependency (

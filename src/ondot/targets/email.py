@@ -94,8 +94,14 @@ def _report_failure(error: Exception, server: SmtpServer, timeout_s: float) -> F
         case aiosmtplib.SMTPResponseException():
             return _rejected(error.code, error.message, "rejected it")
         case _:
-            message = one_line(f"No e-mail could be sent by {server.host}:{server.port}: {error}")
+            message = one_line(f"No e-mail could be sent by {server.host}:{server.port}: {_explain(error)}")
             return Failed(AttemptError("connect", message, facts={"type": type(error).__name__}))
+
+
+def _explain(error: Exception) -> str:
+    """A connection that is reset has no text of its own."""
+    text = str(error)
+    return f"{text}{type(error.__cause__ or error).__name__}" if not text or text.endswith(": ") else text
 
 
 def _rejected(code: int, text: str, what: str) -> Failed:

@@ -131,7 +131,7 @@ async def acknowledge_one(
 ) -> IncidentOut:
     """Somebody looks into it: no further reminders."""
     note = read_form(NoteBody, {} if body is None else body, NOTE).note
-    return incident_out(await acknowledge(services.database, tenant_no, id_, note, by=by))
+    return incident_out(await acknowledge(services.database, queue_message, tenant_no, id_, note, by=by))
 
 
 @router.post(

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from ondot.model.errors import InvalidParameters
 from ondot.model.ids import TenantNo
-from ondot.store.channels import DeliveryRow, list_deliveries
+from ondot.store.channels import DeliveryRow, list_deliveries_of_incident
 from ondot.store.connection import Connection
 from ondot.store.incidents import (
     CauseRow,
@@ -60,7 +60,7 @@ async def read_incident(connection: Connection, tenant_no: TenantNo, id_: UUID) 
         holding,
         jobs,
         tuple(await list_causes(connection, tenant_no, [id_], CAUSES)),
-        tuple(await list_deliveries(connection, tenant_no, incident_id=id_, limit=DELIVERIES)),
+        tuple(await list_deliveries_of_incident(connection, tenant_no, id_, row.opened_at, DELIVERIES)),
     )
 
 

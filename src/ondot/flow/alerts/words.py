@@ -35,10 +35,12 @@ def text_of(
     kind: Send, incident: Incident, causes: Sequence[Cause], *, alert: str, now: datetime, why: str | None = None
 ) -> str:
     """A few lines under the title; the form of a channel adds the causes. `causes`: the first `SHOWN` of those that
-    hold. `why`: why it is over, if not by itself."""
+    hold. `why`: why it is over, if not by itself, or who acknowledged it."""
     lasted = _length(incident.since, now)
     if kind is Send.RECOVERED:
         return f"It is over after {lasted}{f': {why}' if why else ''}. Alert: {alert}."
+    if kind is Send.ACKNOWLEDGED:
+        return f"{why or 'It is acknowledged'}. Reminders end. Alert: {alert}."
     again = f" It came back {pluralize(incident.reopened, 'time')}." if incident.reopened else ""
     lines = [f"Since {incident.since:%Y-%m-%d %H:%M} UTC, {lasted}.{again} Alert: {alert}."]
     if incident.causes > len(causes):

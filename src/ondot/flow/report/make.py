@@ -20,7 +20,7 @@ from ondot.store.database import Database
 from ondot.store.dead_letters import find_job_names
 from ondot.store.executions import list_missed
 from ondot.store.expect import list_recent_misses
-from ondot.store.incidents import IncidentFilter, list_incidents
+from ondot.store.incidents import IncidentFilter, list_causes, list_incidents
 
 RANGES: Final = 1_000
 """Ranges of skipped fires that are read."""
@@ -55,7 +55,8 @@ async def make_report(database: Database, tenant_no: TenantNo, window: Window, *
     if window.is_open:
         async with database.connection() as connection:
             rows = await list_incidents(connection, tenant_no, IncidentFilter(is_open=True), limit=INCIDENTS)
-            findings += list_open_incidents(rows)
+            causes = await list_causes(connection, tenant_no, [row.id for row in rows], 1) if rows else []
+            findings += list_open_incidents(rows, causes)
     workers: list[store.LostWorker] = []
     if is_whole:
         # Tables of the installation, which the role of a tenant's reads cannot see.

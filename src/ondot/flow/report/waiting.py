@@ -13,7 +13,7 @@ from ondot.model.report.window import Window
 from ondot.store import overview as store
 from ondot.store.connection import Connection
 from ondot.store.database import Database
-from ondot.store.incidents import IncidentRow
+from ondot.store.incidents import CauseRow, IncidentRow
 from ondot.store.jobs import get_jobs
 from ondot.words.job import elapsed
 
@@ -61,9 +61,10 @@ async def list_waiting(
     ]
 
 
-def list_open_incidents(rows: Sequence[IncidentRow]) -> Iterator[Finding]:
+def list_open_incidents(rows: Sequence[IncidentRow], causes: Sequence[CauseRow]) -> Iterator[Finding]:
     """Open incidents that are about no job: a quota, a channel, a ping, the disk. Those of jobs have findings of their
-    own."""
+    own. `causes`: the first of each, which knows the command that helps."""
+    commands = {each.incident_id: str(command) for each in causes if (command := each.details.get("command"))}
     for row in rows:
         if row.job_id is None:
             yield Finding(
@@ -73,7 +74,10 @@ def list_open_incidents(rows: Sequence[IncidentRow]) -> Iterator[Finding]:
                 is_open=row.acknowledged_at is None,
                 first_at=row.since,
                 last_at=row.opened_at,
-                repair=() if row.acknowledged_at else (repairs.acknowledge(row.id),),
+                repair=(
+                    *((repairs.look_into(commands[row.id]),) if row.id in commands else ()),
+                    *(() if row.acknowledged_at else (repairs.acknowledge(row.id),)),
+                ),
                 facts={"incident_id": str(row.id), "alert": row.alert},
             )
 

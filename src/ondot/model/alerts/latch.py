@@ -34,6 +34,7 @@ VARIOUS: Final = "various reasons"
 class Send(StrEnum):
     OPENED = "opened"
     REMINDER = "reminder"
+    ACKNOWLEDGED = "acknowledged"
     RECOVERED = "recovered"
 
 
@@ -154,7 +155,11 @@ class _Turn:
                 continue
             cause = of_alert.get(place[1])
             if cause is not None:
-                if tracked.gone_at is not None or tracked.cause.message != cause.message:
+                # Not all of a cause is stored: after a take-over the next look adds the rest.
+                if tracked.gone_at is not None or (tracked.cause.message, tracked.cause.many) != (
+                    cause.message,
+                    cause.many,
+                ):
                     self.state.causes[place] = replace(tracked, cause=cause, gone_at=None)
             else:
                 self._let_go(place, tracked)

@@ -61,6 +61,10 @@ def raise_concurrency(job_id: UUID, field: str, limit: int) -> Repair:
     )
 
 
+def look_into(command: str) -> Repair:
+    return Repair("Look into it", command)
+
+
 def acknowledge(incident_id: UUID) -> Repair:
     path = f"/v1/incidents/{incident_id}/acknowledge"
     return Repair("Acknowledge", f"ondot incident ack {incident_id}", "POST", path, {})

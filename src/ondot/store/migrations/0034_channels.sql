@@ -38,6 +38,7 @@ CREATE TABLE ondot.delivery (
 ) WITH (fillfactor = 70);
 CREATE INDEX delivery_channel ON ondot.delivery (channel_id, created_at);
 CREATE INDEX delivery_incident ON ondot.delivery (incident_id) WHERE incident_id IS NOT NULL;
+CREATE INDEX delivery_joined ON ondot.delivery (tenant_no, created_at) WHERE joined IS NOT NULL;
 CREATE UNIQUE INDEX delivery_open ON ondot.delivery (channel_id) WHERE is_open;
 CREATE INDEX delivery_age ON ondot.delivery (created_at);
 

@@ -137,13 +137,27 @@ SET state = $3::text, answer = $4::text, error = $5::text, ended_at = CASE WHEN 
 WHERE id = $1::uuid AND attempts = $2::integer AND ended_at IS NULL;
 
 -- name: list_deliveries :many
--- index: delivery_channel or delivery_incident
+-- index: delivery_channel or delivery_age
 -- Newest first.
--- $1 tenant_no, $2 channel_id (NULL: any), $3 incident_id (NULL: any), $4 before which id (NULL: from the newest), $5 limit
+-- $1 tenant_no, $2 channel_id (NULL: any), $3 before which id (NULL: from the newest), $4 limit
 SELECT {{delivery_columns}}, c.name AS channel FROM ondot.delivery d JOIN ondot.channel c ON c.id = d.channel_id
 WHERE d.tenant_no = $1::integer AND ($2::uuid IS NULL OR d.channel_id = $2)
-  AND ($3::uuid IS NULL OR d.incident_id = $3) AND ($4::uuid IS NULL OR d.id < $4)
-ORDER BY d.created_at DESC, d.id DESC LIMIT $5::integer;
+  AND ($3::uuid IS NULL OR d.id < $3)
+ORDER BY d.created_at DESC, d.id DESC LIMIT $4::integer;
+
+-- name: list_deliveries_of_incident :many
+-- index: delivery_incident, delivery_joined
+-- Newest first: its own, and joined ones that contain a message of it.
+-- $1 tenant_no, $2 incident_id, $3 from when on, $4 limit
+SELECT * FROM (
+    SELECT {{delivery_columns}}, c.name AS channel FROM ondot.delivery d JOIN ondot.channel c ON c.id = d.channel_id
+    WHERE d.tenant_no = $1::integer AND d.incident_id = $2::uuid
+    UNION ALL
+    SELECT {{delivery_columns}}, c.name AS channel FROM ondot.delivery d JOIN ondot.channel c ON c.id = d.channel_id
+    WHERE d.tenant_no = $1 AND d.joined IS NOT NULL AND d.created_at >= $3::timestamptz
+      AND d.joined @> jsonb_build_array(jsonb_build_object('incident_id', $2::text))
+) x
+ORDER BY created_at DESC, id DESC LIMIT $4::integer;
 
 -- name: get_delivery :one
 -- index: delivery_pkey

@@ -133,10 +133,10 @@ ORDER BY c.job_id, i.id;
 
 -- name: acknowledge_incident :one
 -- locks: the incident's row (the state of alerts is locked)        index: incident_pkey
--- $1 tenant_no, $2 id, $3 by, $4 note (NULL: as it is)
+-- $1 tenant_no, $2 id, $3 by, $4 note (NULL: as it is), $5 messages sent with it
 UPDATE ondot.incident i
 SET acknowledged_at = coalesce(acknowledged_at, ondot.clock()), acknowledged_by = coalesce(acknowledged_by, $3::text),
-    note = coalesce($4::text, note)
+    note = coalesce($4::text, note), messages = messages + $5::integer
 WHERE i.id = $2::uuid AND i.tenant_no = $1::integer
 RETURNING {{incident_columns}};
 
