@@ -110,6 +110,34 @@ async def test_keda_finds_the_number_of_workers_where_its_file_looks(keyed: Call
     assert value == 1
 
 
+@proves("S13", "C8")
+async def test_other_tenants_of_a_shared_pool_count_as_numbers_only(keyed: Caller) -> None:
+    world = keyed.world
+    await world.fetch("INSERT INTO ondot.tenant (tenant_no, name) VALUES (7, 'other')")
+    async with world.database.connection() as connection:
+        await world.database.tenants.refresh(connection)
+    ours, theirs = [await key_of(world, tenant_no, Role.ADMIN) for tenant_no in (DEFAULT_TENANT, 7)]
+    bodies = [{"name": "hidden", "function": "f", "cron": "* * * * *"}, {"name": "hidden now", "function": "f"}]
+    for body in bodies:
+        assert (await keyed.http.post("/v1/jobs", json=body, headers=theirs)).status_code == 201
+    keyed.http.headers.update(ours)
+    await keyed.create({"name": "own", "function": "f", "cron": "*/30 * * * *"})
+
+    async def look() -> tuple[float, float, list[str], int]:
+        answer = await keyed.http.get("/v1/forecast", params={"bucket": "1h"})
+        assert "hidden" not in answer.text
+        buckets = answer.json()["pools"][0]["buckets"][1:-1]
+        names = {top["name"] for bucket in buckets for top in bucket["top"]}
+        waiting = (await keyed.get("/v1/pools/default/scale"))["waiting"]
+        return buckets[0]["fires"], buckets[0]["others_slot_s"], sorted(names), waiting
+
+    assert await look() == (62, 60, ["own"], 1)
+    # Workers that serve only some tenants: what others do there is not known to concern this one.
+    await world.worker()
+    await world.fetch("UPDATE ondot.worker SET tenant_nos = '{1}'")
+    assert await look() == (2, 0, ["own"], 0)
+
+
 @proves("S13")
 async def test_a_job_in_a_crowd_gets_a_warning_and_one_with_spread_gets_out_of_it(api: Caller) -> None:
     await api.world.worker()

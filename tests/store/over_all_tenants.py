@@ -100,6 +100,7 @@ BLOCKS: Final = {
     "reject_steps": "of a run that is locked; steps emit no event",
     "find_due_timers": "a node plans its partitions",
     "is_crowded": "a node plans its partitions",
+    "shared_pools": "how many executions of others wait, as a number",
     "jobs_ahead": "with a tenant, or of all: tenants share slots, and a crowd is of all of them",
     "measured_durations": "the same",
     "plan_fires": "the tenant comes from the timer",

@@ -59,9 +59,17 @@ def _table(found: Json) -> "Table":
                 f"{coming['fires']:,.0f}" if coming else "",
                 f"{busy:,.1f} of {each['slots']:,}" if coming else "",
                 _wait(coming, past),
-                cell(next((top["name"] or str(top["job_id"]) for top in (coming or {}).get("top", ())), "")),
+                cell(_largest(coming)),
             )
     return drawn
+
+
+def _largest(coming: Json | None) -> str:
+    """The name of the job that needs most, or that other tenants together need more."""
+    top = (coming or {}).get("top", ())
+    if coming is not None and coming["others_slot_s"] > (top[0]["slot_s"] if top else 0.0):
+        return "(other tenants)"
+    return str(top[0]["name"] or top[0]["job_id"]) if top else ""
 
 
 def _wait(coming: Json | None, past: Json | None) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from heapq import heappush, heapreplace, nlargest
+from operator import add
 from typing import Final
 
 from msgspec import structs
@@ -90,6 +91,16 @@ class Load:
     top: dict[int, list[tuple[float, JobId]]] = field(default_factory=dict)
     """The jobs with the most work in a step, as a heap."""
     is_complete: bool = True
+    others_s: "array[float] | None" = None
+    """The part of `work_s` that was added from others."""
+
+    def add_others(self, other: "Load") -> None:
+        """Numbers only: whose jobs they are is not kept."""
+        self.fires = array("d", map(add, self.fires, other.fires))
+        self.work_s = array("d", map(add, self.work_s, other.work_s))
+        self.busy_s = array("d", map(add, self.busy_s, other.busy_s))
+        self.others_s = other.work_s
+        self.is_complete = self.is_complete and other.is_complete
 
     def __post_init__(self) -> None:
         self.fires = array("d", bytes(8 * self.steps))
@@ -120,6 +131,8 @@ class Bucket:
     busy_s: float
     wait_s: float | None
     top: tuple[tuple[JobId, float], ...]
+    others_s: float = 0.0
+    """The part of `work_s` that is not the caller's own."""
 
 
 def add_up(herds: Iterable[Herd], grid: Grid, fires_from: datetime) -> dict[int, Load]:
@@ -247,6 +260,7 @@ def gather(load: Load, grid: Grid, steps_a_bucket: int, waits: Sequence[float] |
                 busy_s=sum(load.busy_s[step] for step in steps),
                 wait_s=None if waits is None else max(waits[step] for step in steps),
                 top=tuple(nlargest(TOP, best.items(), key=lambda job: job[1])),
+                others_s=0.0 if load.others_s is None else sum(load.others_s[step] for step in steps),
             )
         )
     return buckets

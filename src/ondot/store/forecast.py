@@ -31,6 +31,7 @@ class RecurringJob:
     schedule: str
     next_fire_at: datetime
     fires_left: int | None
+    tenant_no: TenantNo
 
 
 async def list_recurring(
@@ -74,6 +75,14 @@ async def find_once_pools(connection: Connection, tenant_no: TenantNo, ids: Coll
         text = with_day_bounds(_SQL["pools_of_once"], of_day, from_id="$3", before_id="$4")
         found |= {JobId(id_): PoolNo(pool_no) for id_, pool_no in await connection.fetch(text, tenant_no, of_day)}
     return found
+
+
+async def find_shared_pools(
+    connection: Connection, tenant_no: TenantNo, pool_nos: Collection[PoolNo], ceiling: int
+) -> dict[PoolNo, int]:
+    """The pools that other tenants use with the same workers, and how many of their due executions wait there."""
+    rows = await connection.fetch(_SQL["shared_pools"].text, tenant_no, list(pool_nos), ceiling)
+    return {PoolNo(row["pool_no"]): row["count"] for row in rows}
 
 
 async def list_slots(connection: Connection) -> list[tuple[PoolNo, str, int]]:

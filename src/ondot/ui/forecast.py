@@ -50,6 +50,8 @@ class Hour:
     fires: int
     top: tuple[tuple[str, str, float], ...]
     """The largest jobs: id, name, seconds of slots."""
+    others_s: float = 0.0
+    """Seconds of slots for jobs of other tenants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,8 @@ def _hour(found: Forecast, hour_at: datetime) -> Hour:
         if count
     )
     top = sorted(((job_id, name, work_s) for job_id, (name, work_s) in jobs.items()), key=lambda job: -job[2])[:10]
-    return Hour(hour_at, seconds, round(sum(counts.values())), tuple(top))
+    others_s = sum(bucket.others_s for bucket in shown.buckets)
+    return Hour(hour_at, seconds, round(sum(counts.values())), tuple(top), others_s)
 
 
 def _shade(busy_s: float, full_s: float) -> int:

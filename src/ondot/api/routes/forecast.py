@@ -42,6 +42,7 @@ class BucketOut(BaseModel):
         description="How long the last of them is likely to wait for a slot. null: for ever, as the pool has no worker."
     )
     top: list[TopJobOut] = Field(description="The jobs that need most of it.")
+    others_slot_s: float = Field(description="The part of `slot_s` for jobs of other tenants that share the pool.")
 
 
 class ActualOut(BaseModel):
@@ -158,6 +159,7 @@ def _out(each: PoolForecast, found: Forecast) -> PoolForecastOut:
                     TopJobOut(job_id=job_id, name=found.names.get(job_id), slot_s=round(work_s, 3))
                     for job_id, work_s in one.top
                 ],
+                others_slot_s=round(one.others_s, 3),
             )
             for one in each.buckets
             if one.fires or one.wait_s

@@ -1,13 +1,13 @@
-"""Computes a forecast from the jobs of a tenant (S13).
+"""Computes a forecast from the jobs of a tenant, and of all tenants in the pools that it shares with them (S13).
 
 The jobs are read in pages, and decoded and added up in a thread: 100,000 of them take about a second, in which the loop
-that answers requests goes on. The waits are predicted from the tenant's own work and the slots of its pools: what other
-tenants bring is not known here.
+that answers requests goes on. Of other tenants only numbers leave this module: what recurs and what waits. A pool whose
+workers serve only some tenants is not shared.
 """
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -24,10 +24,11 @@ from ondot.store.forecast import (
     count_actual,
     count_queued,
     find_names,
+    find_shared_pools,
     list_recurring,
     measure_durations,
 )
-from ondot.store.pools import PoolRow, find_pools, list_pools
+from ondot.store.pools import WAITING_COUNTED, PoolRow, find_pools, list_pools
 
 FINE_S: Final = 6 * 3600
 """Up to this long a forecast has steps of a second, beyond it of a minute."""
@@ -71,6 +72,8 @@ class Coming:
     rows: dict[str, PoolRow]
     measured: int
     assumed: int
+    others_waiting: Mapping[str, int] = field(default_factory=dict)
+    """Due executions of other tenants, by pool."""
 
 
 async def forecast(
@@ -90,7 +93,14 @@ async def forecast(
             database, tenant_no, begin_at, min(now, end_at), bucket_s, set(coming.rows)
         )
     pools = [
-        _show(row, coming.loads.get(name) or Load(steps), coming.grid, bucket_s, actual.get(name, []))
+        _show(
+            row,
+            coming.loads.get(name) or Load(steps),
+            coming.grid,
+            bucket_s,
+            actual.get(name, []),
+            coming.others_waiting.get(name, 0),
+        )
         for name, row in coming.rows.items()
         if name in coming.loads or name in actual
     ]
@@ -108,8 +118,18 @@ async def read_coming(database: Database, tenant_no: TenantNo, grid: Grid, pool:
         numbers = {number: name for name, number in (await find_pools(connection, list(rows))).items()}
         if not grid.steps or not rows:
             return Coming(grid, {}, rows, 0, 0)
-        jobs = [job async for job in list_recurring(connection, tenant_no, grid.end_at) if job.pool_no in numbers]
+        shared: dict[PoolNo, int] = {}
+        if len(database.tenants.known) > 1:
+            shared = await find_shared_pools(connection, tenant_no, list(numbers), WAITING_COUNTED)
+        jobs, others = list[RecurringJob](), list[RecurringJob]()
+        async for job in list_recurring(connection, None if shared else tenant_no, grid.end_at):
+            if job.tenant_no != tenant_no:
+                if job.pool_no in shared:
+                    others.append(job)
+            elif job.pool_no in numbers:
+                jobs.append(job)
         durations = await measure_durations(connection, tenant_no)
+        durations_of_others = await measure_durations(connection, None) if others else {}
         queued = await count_queued(connection, tenant_no, grid.begin_at, grid.end_at, grid.step_s)
     planned_until = database.clock.now() + timedelta(seconds=database.settings.horizon_s)
     work = await asyncio.to_thread(add_up_jobs, jobs, durations, grid, planned_until)
@@ -117,8 +137,14 @@ async def read_coming(database: Database, tenant_no: TenantNo, grid: Grid, pool:
     for number, by_step in queued.items():
         if number in numbers:
             _add_queued(loads.setdefault(number, Load(grid.steps)), by_step, work.typical_s.get(number, UNKNOWN_S))
+    if others:
+        # Their planned fires are not looked up in the queues, so all of their fires count from the first step on.
+        of_others = await asyncio.to_thread(add_up_jobs, others, durations_of_others, grid, grid.begin_at)
+        for number, load in of_others.loads.items():
+            loads.setdefault(number, Load(grid.steps)).add_others(load)
     by_name = {numbers[number]: load for number, load in loads.items()}
-    return Coming(grid, by_name, rows, work.measured, work.assumed)
+    waiting = {numbers[number]: count for number, count in shared.items()}
+    return Coming(grid, by_name, rows, work.measured, work.assumed, waiting)
 
 
 async def _read_actual(
@@ -202,9 +228,16 @@ def _add_queued(load: Load, by_step: Mapping[int, int], lasts_s: float) -> None:
         load.busy_s[step] += count * lasts_s
 
 
-def _show(row: PoolRow, load: Load, grid: Grid, bucket_s: int, actual: list[tuple[datetime, Ran]]) -> PoolForecast:
+def _show(
+    row: PoolRow,
+    load: Load,
+    grid: Grid,
+    bucket_s: int,
+    actual: list[tuple[datetime, Ran]],
+    others_waiting: int,
+) -> PoolForecast:
     slots = usable_slots(row)
-    waits = predict_waits(load.fires, load.work_s, slots, grid.step_s, due=row.waiting)
+    waits = predict_waits(load.fires, load.work_s, slots, grid.step_s, due=row.waiting + others_waiting)
     buckets = gather(load, grid, bucket_s // grid.step_s, waits)
     return PoolForecast(row.name, slots, load.is_complete, buckets, actual)
 

@@ -44,17 +44,18 @@ async def scale(database: Database, tenant_no: TenantNo, pool: str) -> Scale | N
 def _decide(row: PoolRow, coming: Coming, usual_slots: int) -> Scale:
     load = coming.loads.get(row.name) or Load(coming.grid.steps)
     fires = sum(load.fires)
+    waiting = row.waiting + coming.others_waiting.get(row.name, 0)
     slots_a_worker = max(1, row.slots // row.workers if row.workers else usual_slots)
-    needed = _slots_for(load, row.waiting, row.running)
+    needed = _slots_for(load, waiting, row.running)
     slots = max(needed, row.running)
     limit = "" if row.concurrency is None or slots <= row.concurrency else f", cut to its limit of {row.concurrency}"
     if row.concurrency is not None:
         slots = min(slots, row.concurrency)
     workers = ceil(slots / slots_a_worker)
-    parts = [f"{row.running} running", f"{row.waiting} waiting", f"{fires:.0f} due in the next {AHEAD_S // 60} minutes"]
+    parts = [f"{row.running} running", f"{waiting} waiting", f"{fires:.0f} due in the next {AHEAD_S // 60} minutes"]
     why = f"{', '.join(parts)}: {slots} slots{limit}, {slots_a_worker} a worker"
     return Scale(
-        workers, row.workers, slots_a_worker, slots, row.waiting, row.oldest_waiting_s or 0.0, round(fires, 3), why
+        workers, row.workers, slots_a_worker, slots, waiting, row.oldest_waiting_s or 0.0, round(fires, 3), why
     )
 
 

@@ -3,7 +3,7 @@
 -- Recurring jobs that fire before an instant, a page at a time. The schedule is text: jobs that share it are decoded
 -- once.
 -- $1 tenant_no (NULL: all), $2 after job_id, $3 fires before, $4 limit
-SELECT t.job_id, j.pool_no, (v.spec -> 'schedule')::text AS schedule, t.next_fire_at, t.fires_left
+SELECT t.job_id, j.pool_no, (v.spec -> 'schedule')::text AS schedule, t.next_fire_at, t.fires_left, t.tenant_no
 FROM ondot.timer t
 JOIN ondot.job j ON j.id = t.job_id
 JOIN ondot.job_version v ON v.job_id = t.job_id AND v.version = t.job_version
@@ -28,6 +28,27 @@ FROM (
     ) q
 ) counted
 GROUP BY 1, 2;
+
+-- name: shared_pools :many
+-- index: ready_pkey
+-- Those of these pools whose live workers all serve every tenant, with the due executions of other tenants that wait there,
+-- counted up to a ceiling.
+-- $1 tenant_no, $2 pool_nos, $3 ceiling
+SELECT p.pool_no, waiting.count
+FROM unnest($2::integer[]) AS p(pool_no)
+CROSS JOIN LATERAL (
+    SELECT count(*) AS count FROM (
+        SELECT FROM generate_series(0, 5) AS c(class) CROSS JOIN ondot.tenant t CROSS JOIN LATERAL (
+            SELECT FROM ondot.ready r
+            WHERE r.pool_no = p.pool_no AND r.class = c.class::smallint AND r.tenant_no = t.tenant_no
+              AND r.ready_at <= ondot.clock()
+            LIMIT $3::integer
+        ) r
+        WHERE t.tenant_no <> $1::integer LIMIT $3
+    ) due
+) waiting
+WHERE NOT EXISTS (SELECT FROM ondot.worker w
+                  WHERE w.state = 'ALIVE' AND p.pool_no = ANY (w.pool_nos) AND w.tenant_nos IS NOT NULL);
 
 -- name: measured_durations :many
 -- How long the latest executions took, by job: of the newest rows of history, which are read backwards up to a limit.
