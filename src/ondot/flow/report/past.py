@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
@@ -192,8 +193,17 @@ def list_slower(sums: Sums, before: dict[UUID, tuple[int, float]], window: Windo
 
 
 def list_expectations(misses: Sequence[MissRow]) -> Iterator[Finding]:
-    """Open misses and forecasts, and those that came good since."""
+    """Open misses and forecasts, and those that came good since: these are one finding for each job and expectation,
+    with the reason of the latest."""
+    settled: dict[tuple[UUID, str, bool], list[MissRow]] = defaultdict(list)
     for miss in misses:
+        if miss.cleared_at is not None:
+            settled[miss.job_id, miss.which, miss.predicted].append(miss)
+    joined = [
+        replace(max(alike, key=lambda miss: miss.due_at), count=sum(miss.count for miss in alike))
+        for alike in settled.values()
+    ]
+    for miss in [*(miss for miss in misses if miss.cleared_at is None), *joined]:
         words = f"will miss {miss.which}" if miss.predicted else f"missed {miss.which}"
         yield Finding(
             "expectation",
