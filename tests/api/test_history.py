@@ -24,6 +24,7 @@ async def test_an_owner_sees_history_its_days_and_what_stays(world: World) -> No
     tenant = await world.add_tenant("ledger")
     await world.fetch("UPDATE ondot.tenant SET retention_days = 90 WHERE tenant_no = $1", tenant)
     world.database.tenants.forget()
+    world.database.settings = world.database.settings.model_copy(update={"disk_limit": 10**9})
     async with served(world.database, auth="on") as page:
         owner = await key_of(world, 1, Role.OWNER)
         refused = await page.client.get("/v1/history", headers=await key_of(world, 1, Role.ADMIN))
@@ -33,6 +34,7 @@ async def test_an_owner_sees_history_its_days_and_what_stays(world: World) -> No
     assert found["retention_days"] == KEPT_DAYS
     assert found["tenants"] == {"ledger": 90}
     assert found["bytes"] > found["history_bytes"] > 0
+    assert found["disk_used"] == round(found["bytes"] / 10**9, 4)
     assert {(entry["table"], entry["reason"]): entry["rows"] for entry in found["stays"]} == {
         ("history", "dead_letter"): 1,
         ("attempt", "execution"): 1,
@@ -44,4 +46,5 @@ async def test_an_owner_sees_history_its_days_and_what_stays(world: World) -> No
     assert found["last"]["removed"] >= 2
     assert found["days"][0]["day"] == world.now.date().isoformat()
     assert "an open dead letter names it" in html
+    assert "% full." in html
     assert first_day.isoformat() in html

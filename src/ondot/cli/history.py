@@ -30,6 +30,7 @@ def history_card(found: Json, now: datetime) -> "Table":
     return card(
         [
             ("database", f"{size_in_words(found['bytes'])}, of it {size_in_words(found['history_bytes'])} by day"),
+            ("disk", _disk_in_words(found["disk_used"])),
             ("kept", _kept_in_words(found)),
             ("complete since", time_line(found["complete_since"], now)),
             ("oldest day", found["oldest_day"] or "none yet"),
@@ -59,6 +60,12 @@ def days_table(days: list[Json]) -> "Table":
             "rewritten" if entry["rewritten"] else "",
         )
     return drawn
+
+
+def _disk_in_words(used: float | None) -> str:
+    if used is None:
+        return "not known: set ONDOT_DISK_LIMIT to the bytes that the database may have"
+    return f"{used:.0%} used"
 
 
 def _kept_in_words(found: Json) -> str:

@@ -63,6 +63,10 @@ class HistoryOut(BaseModel):
     last: LastRewritingOut | None
     under_way: list[str] = Field(description="Tables of days that are being rewritten now.")
     object_lists: int = Field(description="Days whose objects are still to be deleted from storage.")
+    disk_used: float | None = Field(
+        description="The used share of the database's disk, or of ONDOT_DISK_LIMIT if it is set; null: a server on"
+        " another machine does not report it: set that."
+    )
     now: datetime
 
 
@@ -102,6 +106,7 @@ def _out(view: HistoryView) -> HistoryOut:
             freed_bytes=last.freed_bytes,
         ),
         under_way=[name for copy in view.under_way for name in copy.sources],
+        disk_used=None if view.disk_used is None else round(view.disk_used, 4),
         object_lists=view.lists_of_objects,
         now=view.now,
     )

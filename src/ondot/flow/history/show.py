@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from ondot.flow.history.disk import read_used
 from ondot.flow.history.kept import Retentions
 from ondot.flow.history.rewrite import read_retentions
 from ondot.model.ids import TenantNo
@@ -64,6 +65,8 @@ class HistoryView:
     under_way: Sequence[DayCopy]
     lists_of_objects: int
     """Days whose objects are still to be deleted from storage."""
+    disk_used: float | None
+    """From 0 to 1; None: not known."""
 
     @property
     def oldest_day(self) -> date | None:
@@ -77,6 +80,7 @@ async def read_history(database: Database) -> HistoryView:
         partitions = await list_partitions(connection)
         retentions = await read_retentions(connection, database.settings.retention_days)
         copies, gone = await list_copies(connection), await find_gone(connection)
+        used = await read_used(connection, database.settings)
     next_day = _next_day(partitions, retentions.levels[0])
     return HistoryView(
         now,
@@ -92,6 +96,7 @@ async def read_history(database: Database) -> HistoryView:
         _last(partitions),
         copies,
         len(gone),
+        used,
     )
 
 
