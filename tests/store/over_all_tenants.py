@@ -51,6 +51,7 @@ BLOCKS: Final = {
     "insert_archive_files": "the tenants come from the rows that were archived",
     "find_last_archived": "when a day was archived, of all tenants",
     "list_archive_files": "`ondot archive`, for the operator; it may ask for one tenant",
+    "delete_archive_files": "`ondot archive remove`, for the operator: the tenant of each file is given",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
     "find_hooks": "says whose hooks they are",
     "find_pings": "says whose pings they are",
