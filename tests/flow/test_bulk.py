@@ -353,3 +353,56 @@ async def test_failed_executions_that_match_are_retried_once_though_they_fail_ag
         await world.advance(0.25)
     assert await counts(world, id_) == ("DONE", 6, 0, 0)
     assert await world.value("SELECT count(*) FROM ondot.history WHERE state = 'FAILED'") == 12
+
+
+@proves("O8", "C7")
+async def test_an_operation_waits_while_the_queue_is_full_and_no_item_fails(world: World) -> None:
+    world.database.settings = world.database.settings.model_copy(update={"queue_ceiling": 3})
+    ids = await recurring(world, 8)
+    id_ = await begin(world, "jobs", "run", ids, per_s=12)
+    worker = await world.worker()
+    ran, reached = 0, []
+    for _ in range(20):
+        await bulk_pass(world.database, world.dispatcher)
+        waiting = int(await world.value("SELECT count(*) FROM ondot.ready WHERE ready_at <= ondot.clock()"))
+        assert waiting <= 3 + 3, "a turn of three items may start below the ceiling"
+        state, done, refused, _ = await counts(world, id_)
+        reached.append(done)
+        assert refused == 0
+        if state == "DONE":
+            break
+        if waiting >= 3:
+            # Nothing is started while it is full, however often its turn comes.
+            for _ in range(3):
+                await world.advance(1)
+                await bulk_pass(world.database, world.dispatcher)
+            assert (await counts(world, id_))[1] == done
+        for assignment in await worker.lease(10):
+            await worker.complete(assignment)
+            ran += 1
+        await world.advance(1)
+    assert reached[-1] == 8
+    assert len(set(reached)) > 2, "it went on in steps"
+
+
+@proves("O8")
+async def test_two_operations_on_the_same_items_and_a_second_undo_change_nothing_twice(world: World) -> None:
+    ids = await recurring(world, 6)
+    first, second = [await begin(world, "jobs", "pause", ids, per_s=12) for _ in range(2)]
+    await bulk_pass(world.database, world.dispatcher)
+    await stop(world.database, DEFAULT_TENANT, first, by=By("ann"))
+    for _ in range(8):
+        await bulk_pass(world.database, world.dispatcher)
+        await world.advance(1)
+    changed = [(await operation(world, id_)).done for id_ in (first, second)]
+    assert sum(changed) == 6, "each job is paused by one of them"
+    assert 0 < changed[0] < 6
+    assert (await stop(world.database, DEFAULT_TENANT, first, by=By("ann"))).state == "CANCELLED"
+    # A stopped operation is undone for what it has changed, and once.
+    undo = undo_of(await operation(world, first), world.database.clock.new_id())
+    await start_bulk(world.database, DEFAULT_TENANT, undo, by=By("ann"), render=lambda _: "")
+    again = undo_of(await operation(world, first), world.database.clock.new_id())
+    with pytest.raises(Conflict, match="undone already"):
+        await start_bulk(world.database, DEFAULT_TENANT, again, by=By("ann"), render=lambda _: "")
+    await work(world)
+    assert (await states(world, ids)).count("ACTIVE") == changed[0]

@@ -205,24 +205,33 @@ def cancel(job_id: JobId, yes: Yes = False, reason: Reason = None, output: Outpu
 
 @app.command()
 def run(
-    job_id: JobId,
+    job_id: ManyJobs = None,
+    query: Matching = None,
     payload: Payload = None,
     wait: Wait = False,
+    rate: Rate = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Start one execution now, with the job's payload or another one. It does not count as a fire."""
-    given = payload_of(payload)
+    """Start one execution now, with the job's payload or another one; or one of each job that matches. It does not
+    count as a fire."""
+    check_named(job_id, query)
+    if query is not None:
+        if payload is not None or wait:
+            raise typer.BadParameter("With a query each job runs with its own payload: leave out --payload and --wait.")
+        return change_many("jobs", "run", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    given, id_ = payload_of(payload), cast("UUID", job_id)
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
-        started = await client.run_job(job_id, **given, reason=reason)
+        started = await client.run_job(id_, **given, reason=reason)
         return started, await until_ended(client, started["execution_id"]) if wait else None
 
     started, execution = ask(question)
     if execution is not None:
-        end_with(execution, output)
-    else:
-        show_answer(started, output, f"Started execution {started['execution_id']}.")
+        return end_with(execution, output)
+    return show_answer(started, output, f"Started execution {started['execution_id']}.")
 
 
 @app.command("next")

@@ -2,7 +2,8 @@
 
 A turn is leased and bounded in items and in time. Operations of different tenants have their turns side by side, so
 that a slow one delays no other tenant. Each item is a transaction of its own; dead letters are replayed and discarded
-many in one. A turn that ends with an error is tried again later, and after ten in a row the operation stops.
+many in one. An operation that starts executions waits while their queue is full (C7). A turn that ends with an error
+is tried again later, and after ten in a row the operation stops.
 """
 
 import asyncio
@@ -18,9 +19,9 @@ from ondot.flow.bulk.letters import act_on_letters
 from ondot.flow.bulk.match import next_items
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.access import Caller
-from ondot.model.bulk import Kind
+from ondot.model.bulk import STARTS, Kind
 from ondot.model.errors import OndotError, Unavailable
-from ondot.model.ids import PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, PoolNo, TenantNo
 from ondot.store.bulk import (
     BulkTurn,
     Results,
@@ -29,11 +30,13 @@ from ondot.store.bulk import (
     fail_turn,
     find_before,
     record_items,
+    see_items,
     stop_bulk,
     take_bulk,
 )
-from ondot.store.connection import DATABASE_ERROR, LOCKED, is_about_content
+from ondot.store.connection import DATABASE_ERROR, LOCKED, Connection, is_about_content
 from ondot.store.database import Database
+from ondot.store.pools import count_letters_by_pool, read_pool_depths
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import BULK_ITEMS
 
@@ -106,6 +109,11 @@ async def work_off(database: Database, dispatcher: Dispatcher, turn: BulkTurn) -
         at_end = len(ids) < size
         if were_locked:
             ids = sorted(turn.later)[:size]
+        ceiling = database.settings.queue_ceiling
+        if ceiling is not None and turn.action in STARTS and await _is_queue_full(connection, turn, ids, ceiling):
+            # It waits, as a client does that is refused: no item fails because a queue is full.
+            await end_turn(connection, turn, next_s=NEXT_ROUND_S, at_end=False)
+            return 0
     until_s = monotonic() + TURN_WITHIN_S
     reached, passed_over = 0, 0
     in_one = IN_ONE.get(turn.kind, 1)
@@ -128,6 +136,17 @@ async def work_off(database: Database, dispatcher: Dispatcher, turn: BulkTurn) -
     if state == "DONE":
         log.info("bulk.done", bulk_id=str(turn.id), action=turn.action, total=turn.total)
     return reached
+
+
+async def _is_queue_full(connection: Connection, turn: BulkTurn, ids: Sequence[UUID], ceiling: int) -> bool:
+    """Whether one of the pools in which these items would start has no room (C7)."""
+    if turn.kind == "dead_letters":
+        pools = set(await count_letters_by_pool(connection, turn.tenant_no, [ExecutionId(id_) for id_ in ids]))
+    else:
+        seen = await see_items(connection, turn.tenant_no, turn.kind, ids)
+        pools = {item.pool for item in seen.values() if item.pool is not None}
+    depths = await read_pool_depths(connection, turn.tenant_no, sorted(pools), ceiling) if pools else {}
+    return any(depth >= ceiling for depth in depths.values())
 
 
 async def _act(
