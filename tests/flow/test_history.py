@@ -2,6 +2,8 @@
 
 import asyncio
 import dataclasses
+import signal
+import sys
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -44,6 +46,10 @@ from tests.world import World, every, failed, job, once
 DAY_S: Final = 86_400.0
 KEPT_DAYS: Final = 2
 NO_RETRY: Final = Retry(max_retries=0)
+IN_TRANSACTION: Final = """
+SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'
+  AND backend_type = 'client backend'
+"""
 TABLES: Final = ("history", "attempt", "log", "object", "job_once", "event", "event_match", "audit")
 
 
@@ -349,6 +355,28 @@ async def test_a_crash_at_any_step_and_a_second_scheduler_lose_nothing_and_leave
     left = "SELECT count(*) FROM pg_class WHERE relname LIKE '%\\_copy' AND relnamespace = 'ondot'::regnamespace"
     assert await world.value(left) == 1, "the table day_copy"
     assert await world.count("day_copy") == 0
+
+
+@proves("O1", "P1")
+async def test_a_scheduler_that_is_killed_inside_a_step_loses_nothing_and_the_next_one_finishes(world: World) -> None:
+    keep_for(world)
+    gone = await run_one(world)
+    await world.submit(job(retry=NO_RETRY))
+    letter = (await (await world.worker()).run_one(failed())).leased.id
+    await age(world, KEPT_DAYS + 2)
+    for step in ("start_copy", "copy_some", "swap_copy"):
+        command = (sys.executable, "-m", "tests.flow.killed_rewriting", world.url, str(KEPT_DAYS), step)
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.DEVNULL)
+        assert await process.wait() == -signal.SIGKILL, step
+        async with asyncio.timeout(60):
+            while await world.value(IN_TRANSACTION):
+                await asyncio.sleep(0.02)  # until the server has noticed the death
+        assert await is_there(world, gone), step
+    await rewrite(world)
+    assert not await is_there(world, gone)
+    assert await world.count("day_copy") == 0
+    assert await is_there(world, letter)
+    assert await world.count("day_touched") == 0
 
 
 @proves("O1")
