@@ -253,6 +253,28 @@ async def plant_hook(up: Running, canaries: dict[str, str], search: Search) -> s
     return token
 
 
+async def plant_channels(up: Running, receiver: Receiver, canaries: dict[str, str], search: Search) -> None:
+    """Channels with credentials, one of which repeats what it gets; and a ping, called well and badly."""
+    url = f"{receiver.url}/services/{canaries['slack']}"
+    for name, kind in (
+        ("leaky", {"slack": {"url": url}}),
+        ("duty", {"pagerduty": {"routing_key": canaries["routing"], "url": receiver.url}}),
+        ("calls", {"webhook": {"url": receiver.url, "headers": {"authorization": f"Bearer {canaries['bearer']}"}}}),
+    ):
+        await up.made("POST", "/v1/channels", {"name": name, **kind})
+        status, text = await up.ask("POST", f"/v1/channels/{name}/test", {})
+        search.look("answers", f"a test of {name} ({status})", text)
+    assert any(canaries["slack"] in received.path for received in receiver.received)
+    status, text = await up.ask("POST", "/v1/channels", {"name": "bad name", "slack": {"url": url}})
+    assert status == 422, text
+    search.look("errors", "a bad channel", text)
+    ping: str = (await up.made("POST", "/v1/pings", {"name": "planted", "period": "1d"}))["url"].rpartition("/")[2]
+    search.add("ping_token", ping.removeprefix("ondp_"))
+    for place in (ping, f"{ping}/start", f"{ping}/7", f"{ping}/nothing", f"{ping}x", f"{ping}?key={ping}"):
+        _, text = await up.ask("GET", f"/ping/{place}")
+        search.look("errors", "a ping", text)
+
+
 async def search_api(up: Running, search: Search, ids: dict[str, list[str]]) -> None:
     _, text = await up.ask("GET", "/openapi.json")
     search.look("documents", "/openapi.json", text)
@@ -273,7 +295,7 @@ async def search_api(up: Running, search: Search, ids: dict[str, list[str]]) -> 
             status, text = await up.ask(method, path.format(id_), {} if method == "PATCH" else None)
             search.look("answers", f"{method} {path} ({status})", text)
     pages = ["/", "/jobs", "/executions", "/skipped", "/dead-letters", "/fleet", "/schedules", "/docs", "/metrics"]
-    pages += ["/secrets", "/audit", "/users", "/keys", "/runs", "/events", "/hooks"]
+    pages += ["/secrets", "/audit", "/users", "/keys", "/runs", "/events", "/hooks", "/channels", "/pings"]
     pages += [f"/{noun}/{id_}" for noun in ("jobs", "executions", "runs", "events") for id_ in ids[noun]]
     for page in pages:
         status, text = await up.ask("GET", page)
@@ -290,6 +312,8 @@ def search_commands(search: Search, ids: dict[str, list[str]], settings: dict[st
         ["secret", "list"],
         ["secret", "get", "inside"],
         ["hook", "list"],
+        ["channel", "get", "leaky"],
+        ["ping", "get", "planted"],
         ["run", "list"],
         *(["run", "get", id_] for id_ in ids["runs"]),
         ["audit"],
@@ -333,7 +357,8 @@ def search_processes(process: asyncio.subprocess.Process, search: Search) -> Non
 async def test_no_output_shows_a_secret_that_went_in_by_any_door(
     database_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    names = ("inside", "outside", "typed", "authorization", "cookie", "password", "person", "hook_secret")
+    of_channels = ("slack", "routing", "bearer")
+    names = ("inside", "outside", "typed", "authorization", "cookie", "password", "person", "hook_secret", *of_channels)
     canaries = {name: canary(name) for name in names}
     canaries["master"] = generate_key()
     canaries["signing"] = base64.b64encode(secrets.token_bytes(32)).decode()
@@ -373,7 +398,9 @@ async def test_no_output_shows_a_secret_that_went_in_by_any_door(
         await until(all_ended, what="all jobs ended", within_s=60)
         assert len(receiver.received) >= 2
         assert all(canaries["authorization"] in received.headers["authorization"] for received in receiver.received)
-        ids = {"secrets": ["inside", "outside"], "pools": ["default"]}
+        await plant_channels(up, receiver, canaries, search)
+        ids = {"secrets": ["inside", "outside"], "pools": ["default"], "pings": ["planted"]}
+        ids["channels"] = ["leaky", "duty", "calls"]
         for noun in ("jobs", "executions", "runs", "events", "workflows", "keys", "audit", "hooks"):
             _, text = await up.ask("GET", f"/v1/{noun}?limit=100")
             ids[noun] = [item["id"] for item in json.loads(text).get("items", [])]

@@ -17,6 +17,7 @@ from ondot.cli.pages import show_page
 from ondot.model.alerts.defaults import OF_INSTALLATION, OF_TENANT
 from ondot.model.alerts.kinds import KINDS
 from ondot.model.errors import Conflict, Forbidden, InvalidBody
+from ondot.model.explain_facts import pluralize
 
 PAGE = 1_000
 NEVER = "never"
@@ -220,7 +221,10 @@ def _show_preview(found: dict[str, Any], output: Format) -> None:
     lines = [first, *(f"- {cause['message']}" for cause in found["causes"])]
     if found["count"] > len(found["causes"]):
         lines.append(f"- and {found['count'] - len(found['causes']):,} more")
-    lines.append(f"Incidents of this kind in the last 24 hours: {found['incidents_24h']}")
+    opened = found["incidents_24h"]
+    lines.append(
+        f"In the last 24 hours alerts of this kind opened {pluralize(opened, 'incident')}, whatever their scope."
+    )
     show_answer(found, output, "\n".join(lines))
 
 

@@ -105,7 +105,9 @@ class AlertPreview(BaseModel):
     count: int = Field(description="How many causes hold now.")
     due: int = Field(description="How many of them have held for `for` already.")
     causes: list[CausePreview] = Field(description="The first 20.")
-    incidents_24h: int = Field(description="Incidents of this kind that opened in the last 24 hours.")
+    incidents_24h: int = Field(
+        description="Incidents that alerts of this kind opened in the last 24 hours, whatever their scope."
+    )
 
 
 @router.post(

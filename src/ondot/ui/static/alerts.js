@@ -49,7 +49,7 @@
         const first = found.would_open ? "It would open an incident now: " : found.count ? "It holds, but not for long enough yet: " : "It would not open an incident now. ";
         const causes = found.causes.slice(0, 3).map((cause) => cause.message).join("; ");
         const more = found.count > 3 ? `; and ${found.count - 3} more` : "";
-        preview.textContent = `${first}${causes}${more}${causes ? ". " : ""}In the last 24 hours ${found.incidents_24h} incidents of this kind opened.`;
+        preview.textContent = `${first}${causes}${more}${causes ? ". " : ""}In the last 24 hours alerts of this kind opened ${found.incidents_24h} ${found.incidents_24h === 1 ? "incident" : "incidents"}, whatever their scope.`;
       } catch (error) {
         preview.textContent = error.message;
       }
