@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
 
@@ -26,11 +27,14 @@ from ondot.flow.days import make_days
 from ondot.settings import Settings
 from ondot.store.connection import Connection
 from ondot.store.database import connect_options, open_database
+from ondot.store.days import read_day_tables, remove_days
 from ondot.store.migrate import migrate_up
 from ondot.testing.server import FAST, fastest_directory
 from tests.store.guard import GUARD
 
 TEMPLATE = "ondot_template"
+DAYS_AHEAD = timedelta(days=2)
+"""Each day has 40 tables and indexes, and a clone copies the file of each. A test that needs more calls `make_days`."""
 SETTINGS = FAST | {"max_connections": "300", "shared_buffers": "128MB"}
 
 
@@ -77,7 +81,9 @@ async def _make_template(server: Server) -> str:
     database = await open_database(settings_for(server.database(TEMPLATE)))
     await migrate_up(database)
     await make_days(database)
-    async with database.connection() as connection:
+    async with database.transaction() as connection:
+        for table in await read_day_tables(connection):
+            await remove_days(connection, table.parent, table.today + DAYS_AHEAD, 0, wait_ms=1_000)
         await connection.execute(GUARD)
     await database.close()
     return version.split(maxsplit=1)[0]

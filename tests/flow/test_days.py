@@ -15,6 +15,13 @@ from tests.proves import proves
 from tests.world import World, job
 
 
+@pytest.fixture
+async def world(world: World) -> World:
+    """With all the days that a role makes when it starts."""
+    await make_days(world.database)
+    return world
+
+
 async def days_ahead(world: World) -> set[int]:
     async with world.database.connection() as connection:
         return {(table.next_day - table.today).days for table in await read_day_tables(connection)}
