@@ -102,3 +102,16 @@ def test_spread_jobs_choose_offsets_away_from_others_and_from_each_other() -> No
     assert all(120 <= offset <= 600 for offset in offsets)
     by_minute = [offset // 60 for offset in offsets]
     assert max(map(by_minute.count, by_minute)) <= 2
+
+
+def test_jobs_created_after_the_first_bucket_began_share_the_herd_of_their_phase() -> None:
+    begin_at = datetime(2026, 11, 17, 12, tzinfo=UTC)
+    grid = Grid(begin_at, 60, 24 * 60)
+    for fires_from, count in ((begin_at + timedelta(minutes=52), 1), (begin_at, 2)):
+        herds = Herds(grid, fires_from)
+        for minutes in (-20, 40):
+            anchor_at = begin_at + timedelta(minutes=minutes)
+            herds.add(JobId(uuid4()), Schedule(when=Interval(every_s=3600, anchor_at=anchor_at)), 0, 1, 1.0)
+        assert len(list(herds)) == count
+        [load] = add_up(herds, grid, fires_from).values()
+        assert sum(load.fires) == (46 if count == 1 else 48)

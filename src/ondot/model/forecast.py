@@ -43,10 +43,12 @@ class Herd:
 
 
 class Herds:
-    """Gathers jobs into herds, for one grid: what differs by less than a step is the same."""
+    """Gathers jobs into herds, for one grid: what differs by less than a step is the same. `fires_from`: as in
+    `add_up`."""
 
-    def __init__(self, grid: "Grid") -> None:
+    def __init__(self, grid: "Grid", fires_from: datetime | None = None) -> None:
         self._grid = grid
+        self._open_from = max(grid.begin_at, fires_from or grid.begin_at)
         self._herds: dict[tuple[Schedule, int, int], Herd] = {}
 
     def add(self, job_id: JobId, schedule: Schedule, delay_s: float, pool_no: int, lasts_s: float) -> None:
@@ -72,10 +74,11 @@ class Herds:
         return iter(self._herds.values())
 
     def _is_open(self, schedule: Schedule, rule: Interval) -> bool:
-        """Whether an interval goes on through the whole grid, so that only its phase matters."""
+        """Whether an interval goes on through all of the grid that counts, so that only its phase matters. The first
+        bucket may have begun an hour before the first fire that counts: jobs created meanwhile are open too."""
         begins_at, grid = max(rule.anchor_at, schedule.start_at or rule.anchor_at), self._grid
         is_alone = schedule.calendar is None and not schedule.include and not schedule.exclude
-        return is_alone and begins_at <= grid.begin_at and (schedule.end_at is None or schedule.end_at >= grid.end_at)
+        return is_alone and begins_at <= self._open_from and (schedule.end_at is None or schedule.end_at >= grid.end_at)
 
 
 @dataclass(slots=True)

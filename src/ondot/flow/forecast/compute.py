@@ -181,7 +181,8 @@ def add_up_jobs(
     """`planned_until`: fires before it are in the queues already."""
     jobs = list(jobs)
     typical_s = _typical(jobs, durations)
-    herds, kept, measured = Herds(grid), dict[str, Schedule](), 0
+    fires_from = max(grid.begin_at, planned_until)
+    herds, kept, measured = Herds(grid, fires_from), dict[str, Schedule](), 0
     for job in jobs:
         schedule = kept.get(job.schedule)
         if schedule is None:
@@ -199,7 +200,7 @@ def add_up_jobs(
             job.pool_no,
             typical_s[job.pool_no] if lasts_s is None else lasts_s,
         )
-    loads = add_up(herds, grid, max(grid.begin_at, planned_until))
+    loads = add_up(herds, grid, fires_from)
     return Work({PoolNo(number): load for number, load in loads.items()}, typical_s, measured, len(jobs) - measured)
 
 
