@@ -41,7 +41,7 @@ async def test_an_empty_fleet_shows_what_to_start(page: Served) -> None:
     assert "No worker has started" in html
     assert html.count('class="unowned"') == 64
     assert "<code>ondot scheduler</code>" in html
-    assert '<a href="/fleet" title=' in (await page.client.get("/jobs")).text
+    assert '<a href="/fleet" title=' in (await page.client.get("/")).text
 
 
 @proves("C1", "O5")

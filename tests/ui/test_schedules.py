@@ -206,7 +206,7 @@ async def test_the_form_shows_hostile_input_as_text(page: Served) -> None:
 
 @proves("S9")
 async def test_the_page_is_linked_keeps_its_policy_and_answers_typing_with_a_fragment(page: Served) -> None:
-    assert 'href="/schedules"' in (await page.client.get("/")).text
+    assert 'href="/schedules"' in (await page.client.get("/jobs")).text
     assert 'href="/schedules"' in (await page.client.get("/docs")).text
     whole = await page.client.get("/schedules")
     assert "script-src 'self'" in whole.headers["content-security-policy"]

@@ -39,7 +39,7 @@ async def test_the_page_shows_where_a_secret_may_go_and_what_uses_it(page: Serve
     assert f'href="/jobs/{made.json()["id"]}"' in html
     assert "<b>charge" not in html
     assert VALUE not in html
-    assert 'href="/secrets"' in (await page.client.get("/jobs")).text
+    assert 'href="/secrets"' in (await page.client.get("/alerts")).text
 
 
 @proves("T5")

@@ -47,11 +47,11 @@ async def test_an_owner_sees_the_quotas_and_the_usage_of_a_tenant(page: Served) 
 async def test_only_owners_see_tenants_and_one_tenant_alone_sees_no_link(world: World) -> None:
     owner, admin = [await key_of(world, DEFAULT_TENANT, role) for role in (Role.OWNER, Role.ADMIN)]
     async with served(world.database, auth="on") as page:
-        assert 'href="/tenants"' not in (await page.client.get("/", headers=owner)).text
+        assert 'href="/tenants"' not in (await page.client.get("/alerts", headers=owner)).text
         assert (await page.client.get("/tenants", headers=owner)).status_code == 200
         assert (await page.client.post("/v1/tenants", json=ACME, headers=owner)).status_code == 201
-        assert 'href="/tenants"' in (await page.client.get("/", headers=owner)).text
-        assert 'href="/tenants"' not in (await page.client.get("/", headers=admin)).text
+        assert 'href="/tenants"' in (await page.client.get("/alerts", headers=owner)).text
+        assert 'href="/tenants"' not in (await page.client.get("/alerts", headers=admin)).text
         for path in ("/tenants", "/tenants/acme", "/tenants/nobody"):
             assert (await page.client.get(path, headers=admin)).status_code == 403
 
