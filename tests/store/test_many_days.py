@@ -84,8 +84,8 @@ from tests.world import DEFAULT_POOL, World, every, failed, job, once, open_worl
 
 DAYS: Final = 90
 PAGE: Final = 5
-FEW: Final = 200
-"""Locks of a page: partitions of 8 days and of the two weeks ahead, with their indexes. All days have more."""
+FEW: Final = 260
+"""Locks of a statement: partitions of 30 days and of the two weeks ahead, with their indexes. All days have more."""
 READS: Final = re.compile(r"(?:FROM|JOIN) ondot\.(?:job_once|history|attempt|log|audit|object|event|event_match)\b")
 NOT_BOUNDED: Final = {
     "next_letters": "filtered by pool, which only history knows, it looks at every day",

@@ -2,15 +2,12 @@
 (() => {
   "use strict";
 
-  const { ask, refuse, send } = window.ondot;
+  const { refuse, send } = window.ondot;
   const API = "/v1/views";
 
   async function save({ viewSave: q, of }) {
-    const dialog = document.getElementById("view-dialog");
-    dialog.querySelector("[data-q]").textContent = q;
-    const form = await ask(dialog);
-    if (!form) return false;
-    await send("POST", API, { name: form.get("name").trim(), of, q, shared: form.get("shared") === "yes" });
+    const fields = new FormData(document.getElementById("views"));
+    await send("POST", API, { name: fields.get("view").trim(), of, q, shared: fields.get("shared") === "yes" });
     return true;
   }
 
@@ -19,6 +16,13 @@
     await send("DELETE", `${API}/${id}`);
     return true;
   }
+
+  // Enter presses the button: the form itself goes nowhere.
+  document.getElementById("main").addEventListener("submit", (event) => {
+    if (event.target.id !== "views") return;
+    event.preventDefault();
+    event.target.querySelector("[data-view-save]")?.click();
+  });
 
   document.getElementById("main").addEventListener("click", async (event) => {
     const button = event.target.closest("button[data-view-save], button[data-view-delete]");
