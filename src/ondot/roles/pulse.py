@@ -114,6 +114,8 @@ class Pulse:
         """How long the loop has not moved."""
         self._hung_s = 0.0
         """The same, without the time that its thread waited for a processor."""
+        self._overdue: str | None = None
+        """The pass that was reported, if it was one."""
         self.stall: Stall | None = None
         """Set from its report until the loop moves."""
         self.on_stall: Callable[[], None] = lambda: None
@@ -159,7 +161,8 @@ class Pulse:
             return
         self.stalled_s += passed_s
         self._hung_s += passed_s - waited_s
-        if self.stall is None and self._hung_s >= self._timeout_s * REPORTED_FROM:
+        is_other = overdue is not None and self._overdue is None  # the loop itself moves again
+        if (self.stall is None or is_other) and self._hung_s >= self._timeout_s * REPORTED_FROM:
             self._report(overdue)
         if self._on_hung is not None and self._hung_s >= self._hung_after_s:
             self._on_hung(self.stalled_s)
@@ -168,9 +171,10 @@ class Pulse:
         stalled_s, self.stalled_s, self._hung_s = self.stalled_s, 0.0, 0.0
         if self.stall is not None:
             log.warning("loop.moves", stalled_s=round(stalled_s, 1), where=self.stall.where)
-            self.stall = None
+            self.stall = self._overdue = None
 
     def _report(self, overdue: str | None) -> None:
+        self._overdue = overdue
         stall = Stall("?", "", None)
         try:
             stall = self._find_stall(overdue)
