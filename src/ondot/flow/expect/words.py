@@ -25,7 +25,8 @@ async def explain_miss(
     late_at = fired.started_at if which == "start_within" else fired.ended_at if fired.state == "SUCCEEDED" else None
     if late_at is not None:
         did = "started" if which == "start_within" else "succeeded"
-        return f"it {did} {elapsed((late_at - due).total_seconds())} too late"
+        late_s = (late_at - due).total_seconds()
+        return f"it {did} {'less than 1 s' if late_s < 1 else elapsed(late_s)} too late"
     if fired.ended_at is not None:
         reason = WHY_ENDED.get(fired.reason or "", fired.reason or "no reason was recorded")
         return one_line(f"it ended {fired.state}: {reason}")[:LONGEST]
