@@ -174,8 +174,8 @@ async def test_every_kind_reports_its_cause_and_when_it_is_over(world: World, al
                 of_job = limited.id if kind.about == "job" else None
                 await report_condition(connection, kind.name, tenant_no, "s", f"{kind.name} is wrong", job_id=of_job)
         await connection.execute(
-            "INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count)"
-            " VALUES ($1, $2, $2, 1, 'misfire', 1)",
+            "INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at)"
+            " VALUES ($1, $2, $2, 1, 'misfire', 1, $2)",
             slow.id,
             world.now,
         )

@@ -46,8 +46,8 @@ async def let_it_go_wrong(world: World) -> Night:
     late = await world.submit(job("export", schedule=every(600, world.now), expect=Expect(start_within_s=60)))
     missed = await world.submit(job("backup", schedule=every(3600, world.now)))
     await world.fetch(
-        "INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count)"
-        " VALUES ($1, $2, $2, 1, 'misfire', 1)",
+        "INSERT INTO ondot.skipped (job_id, from_at, to_at, tenant_no, reason, count, at)"
+        " VALUES ($1, $2, $2, 1, 'misfire', 1, $2)",
         missed.id,
         world.now,
     )
