@@ -69,13 +69,9 @@ async def search_executions(
     """One page; `after` is `next` of the page before. `pool_nos`: only of these pools, whatever the query asks for."""
     until_s = time.monotonic() + budget_s
     walk = await start_walk(connection, tenant_no, query, after, pool_nos)
-    ids = await walk.find(limit + 1, until_s)
-    rows = await read_executions(connection, tenant_no, [ExecutionId(id_) for id_ in ids[:limit]])
-    if len(ids) > limit:
-        return Found(rows, ids[limit - 1], None)
-    if walk.is_at_end:
-        return Found(rows, None, None)
-    return Found(rows, walk.before, instant_of(walk.before))
+    page = await walk.find_page(limit, until_s)
+    rows = await read_executions(connection, tenant_no, [ExecutionId(id_) for id_ in page.ids])
+    return Found(rows, page.next, page.searched_through)
 
 
 async def match_executions(

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from ondot.model.ids import JobId, PoolNo, TenantNo, first_id_at, instant_of
+from ondot.model.ids import JobId, PoolNo, TenantNo, first_id_at
 from ondot.model.query.fields import FIELDS
 from ondot.model.query.query import Query, Term, instant
 from ondot.store.connection import Connection
@@ -60,14 +60,10 @@ async def search_jobs(
     """One page; `after` is `next` of the page before. `pool_nos`: only of these pools, whatever the query asks for."""
     until_s = time.monotonic() + budget_s
     walk = await start_walk(connection, tenant_no, query, after, pool_nos)
-    ids = await walk.find(limit + 1, until_s)
-    rows = await get_jobs(connection, tenant_no, [JobId(id_) for id_ in ids[:limit]]) if ids else {}
-    page = [rows[JobId(id_)] for id_ in ids[:limit] if id_ in rows]
-    if len(ids) > limit:
-        return FoundJobs(page, ids[limit - 1], None)
-    if walk.is_at_end:
-        return FoundJobs(page, None, None)
-    return FoundJobs(page, walk.before, instant_of(walk.before))
+    page = await walk.find_page(limit, until_s)
+    rows = await get_jobs(connection, tenant_no, [JobId(id_) for id_ in page.ids]) if page.ids else {}
+    found = [rows[JobId(id_)] for id_ in page.ids if id_ in rows]
+    return FoundJobs(found, page.next, page.searched_through)
 
 
 async def match_jobs(

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
-from ondot.model.ids import ExecutionId, TenantNo, first_id_at, instant_of
+from ondot.model.ids import ExecutionId, TenantNo, first_id_at
 from ondot.model.query.fields import FIELDS
 from ondot.model.query.query import Query, Term, duration_s, instant, whole_id
 from ondot.store.connection import Connection
@@ -51,13 +51,9 @@ async def search_runs(
     """One page; `after` is `next` of the page before."""
     until_s = time.monotonic() + budget_s
     walk = await start_walk(connection, tenant_no, query, after)
-    ids = await walk.find(limit + 1, until_s)
-    rows = await list_runs(connection, tenant_no, limit=limit, ids=ids[:limit]) if ids else []
-    if len(ids) > limit:
-        return FoundRuns(rows, ids[limit - 1], None)
-    if walk.is_at_end:
-        return FoundRuns(rows, None, None)
-    return FoundRuns(rows, walk.before, instant_of(walk.before))
+    page = await walk.find_page(limit, until_s)
+    rows = await list_runs(connection, tenant_no, limit=limit, ids=page.ids) if page.ids else []
+    return FoundRuns(rows, page.next, page.searched_through)
 
 
 async def match_runs(

@@ -6,6 +6,7 @@ deadline. So no statement reads all days, and none takes long.
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from datetime import time as time_of_day
 from uuid import UUID
@@ -27,6 +28,16 @@ GROWTH, SHRINKAGE = 8.0, 1 / 8
 
 Bounds = Callable[[UUID, UUID, int], Sequence[object]]
 """The parameters of a statement for the ids from one up to another, and a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Ids, newest first. `next`: after which the next page begins; None at the end. `searched_through`: set if the time
+    was up before the page was full."""
+
+    ids: list[UUID]
+    next: UUID | None
+    searched_through: datetime | None
 
 
 class Walk:
@@ -88,6 +99,14 @@ class Walk:
             took_s = max(time.monotonic() - started_s, 1e-4)
             self._width = min(max(self._width * min(CHUNK_S / took_s, GROWTH), SMALLEST), LARGEST)
         return found
+
+    async def find_page(self, limit: int, until_s: float) -> Page:
+        ids = await self.find(limit + 1, until_s)
+        if len(ids) > limit:
+            return Page(ids[:limit], ids[limit - 1], None)
+        if self.is_at_end:
+            return Page(ids, None, None)
+        return Page(ids, self.before, instant_of(self.before))
 
     def chunk_start(self) -> UUID:
         at = min(instant_of(self.before), self._now) - self._width
