@@ -4,7 +4,8 @@ History is filled by SQL, 30 days up to today, evenly: 70 % executions of 1,000 
 names; one in a thousand is of a second tenant. 2 % failed, half have labels, all ended within minutes. `--rows` rows
 (100 million; quick: 2 million). Each day is written into a table of its own without WAL, its indexes are built after
 that, as the product has them, and it is vacuumed and attached. `--home DIR` keeps the database there: days that are
-filled already are not filled again, so a run that was ended goes on. 100 million rows need about 45 GB.
+filled already are not filled again, so a run that was ended goes on. How much disk 100 million rows need
+is not measured: 45 GB is estimated from 300,000.
 
 A page has 50 rows and the budget of the API. *cold*: the first page after a restart of PostgreSQL, with no page of its
 files in the memory of the system. *first*: p50 and p99 of the first page. *later*: of pages that go on from it, up to
