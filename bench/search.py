@@ -86,7 +86,7 @@ SELECT id, 1, 1, json_build_object('name', name, 'target', json_build_object('ki
                                    'payload', json_build_object('customer', 1)), now() FROM ondot.job
 """
 INSTANTS = """(SELECT n, 'DAY'::timestamptz + n * (interval '1 day' / ROWS) AS at
-      FROM generate_series(1, ROWS - 1) n) s"""
+      FROM generate_series(1, ROWS - 1::bigint) n) s"""
 FILL = {
     "job_once": """
 SELECT ondot.id_at(at, n) AS id, CASE WHEN n % 1000 = 9 THEN 2 ELSE 1 END AS tenant_no, 'once-' || n % 50 AS name,

@@ -31,7 +31,7 @@ from random import random
 from typing import Any, Final
 
 import asyncpg
-from fleet import fleet
+from fleet import Fleet, fleet
 from past_days import make_past_days
 from question import Result, ask, quantile, say
 from structlog.testing import capture_logs
@@ -39,6 +39,7 @@ from structlog.testing import capture_logs
 from ondot.flow.complete import Completer, Done
 from ondot.flow.days import make_days
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.lease import Leaser
 from ondot.flow.submit import submit
@@ -47,6 +48,7 @@ from ondot.model.ids import DEFAULT_TENANT, PoolNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.outcome import Succeeded
 from ondot.model.target import FunctionTarget
+from ondot.objects import open_objects
 from ondot.settings import load_settings
 from ondot.store.connection import Connection
 from ondot.store.database import Database, open_database
@@ -120,12 +122,14 @@ QUICK: Final = Size(kept=2_000, dropped=20_000, dropped_days=2, small=500, year_
 
 def year(quick: bool) -> Result:
     with fleet(max_locks_per_transaction="1024", max_wal_size="4GB") as ondot, capture_logs():
-        return asyncio.run(_year(ondot.url, QUICK if quick else FULL))
+        return asyncio.run(_year(ondot, QUICK if quick else FULL))
 
 
-async def _year(url: str, size: Size) -> Result:
-    connection = await asyncpg.connect(url)
-    database = await open_database(load_settings(database_url=url, retention_days=KEPT_DAYS))
+async def _year(ondot: Fleet, size: Size) -> Result:
+    connection = await asyncpg.connect(ondot.url)
+    objects_url = (ondot.directory / "objects").as_uri()
+    settings = load_settings(database_url=ondot.url, retention_days=KEPT_DAYS, objects_url=objects_url)
+    database = await open_database(settings)
     try:
         await database.read_clock()
         await make_past_days(connection, KEPT_DAYS + size.dropped_days)
@@ -230,7 +234,8 @@ async def _count_partitions(database: Database) -> int:
 
 
 async def _rewrite(database: Database) -> tuple[dict[date, float], int]:
-    """Rewrite all that is due; returns the seconds of each day, over all tables, and how many rows went."""
+    """Rewrite all that is due, and delete its objects; returns the seconds of each day, over all tables, and how many
+    rows went."""
     rewriting = Rewriting(database)
     took_s: dict[date, float] = defaultdict(float)
     seen: set[tuple[str, str, object]] = set()
@@ -248,6 +253,9 @@ async def _rewrite(database: Database) -> tuple[dict[date, float], int]:
             removed += row["removed"]
             if (digits := row["name"].removeprefix(f"{row['parent']}_")).isdecimal():
                 took_s[date(int(digits[:4]), int(digits[4:6]), int(digits[6:]))] += row["took_s"]
+    objects = ObjectRemoval(database, open_objects(database.settings))
+    while await objects.one_pass():
+        pass
     return took_s, removed
 
 

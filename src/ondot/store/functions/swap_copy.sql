@@ -1,6 +1,6 @@
 -- ondot.swap_copy(parent_name): puts a complete copy in the place of its sources, with the rows that were written to them
--- meanwhile, and drops the sources. Those of `object` are kept apart, as <name>_gone: they name what is deleted from storage
--- next. Returns how many rows were removed, or NULL if there is no complete copy.
+-- meanwhile, and drops the sources. Those of `object` with rows are kept apart, as <name>_gone: they name what is deleted from
+-- storage next. Returns how many rows were removed, or NULL if there is no complete copy.
 -- Callers: sql/day_rewrite.sql, which sets lock_timeout in its transaction.
 -- Locks: the row of day_copy, the row of day_table, then the whole parent for some milliseconds: nothing is read but what was
 -- touched.
@@ -13,6 +13,7 @@ DECLARE
     kept bigint;
     touched uuid[];
     late bigint := 0;
+    has_rows boolean;
     rows bigint;
     columns text;
 BEGIN
@@ -50,7 +51,9 @@ BEGIN
             late := late + rows;
         END IF;
         EXECUTE format('ALTER TABLE ondot.%I DETACH PARTITION ondot.%I', parent_name, source);
-        IF parent_name = 'object' THEN
+        -- A list of no objects is not needed. Most days are one: each would be a table to make, to read and to drop.
+        EXECUTE format('SELECT EXISTS (SELECT FROM ondot.%I)', source) INTO has_rows;
+        IF parent_name = 'object' AND has_rows THEN
             EXECUTE format('DROP TRIGGER day_touched ON ondot.%I', source);
             EXECUTE format('ALTER TABLE ondot.%I RENAME TO %I', source,
                            source || '_gone_' || floor(extract(epoch FROM clock_timestamp()) * 1000));
