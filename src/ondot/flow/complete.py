@@ -50,7 +50,7 @@ OnArrivals = Callable[[Collection[UUID]], None]
 log = get_logger()
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, gc=False):
     """An outcome to be written, and what is measured of its attempt. Not the assignment itself: no spec
     and no payload is kept for outcomes that wait to be written."""
 

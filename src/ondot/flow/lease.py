@@ -66,7 +66,7 @@ LOCKED_FOR = timedelta(milliseconds=5)
 FULL_FOR = timedelta(seconds=1)
 
 
-class Assignment(Struct, frozen=True):
+class Assignment(Struct, frozen=True, gc=False):
     """One attempt to run. `spec` None: it cannot be decoded any more, and the attempt fails with that reason."""
 
     leased: Leased

@@ -56,7 +56,7 @@ class LeasedAttempt(AttemptKey, Protocol):
     def has_more_at_end(self) -> bool: ...
 
 
-class Completion(Struct, frozen=True):
+class Completion(Struct, frozen=True, gc=False):
     """One outcome to be written: where the execution goes, and what the attempt left behind (JSON as text).
 
     `pause_after`: failures in a row after which the job is paused. `has_more_at_end`: its end has more to do than to

@@ -21,7 +21,7 @@ _SQL = load_queries("outcomes")
 _labels_of = attrgetter("labels")
 
 
-class Written(Struct, frozen=True):
+class Written(Struct, frozen=True, gc=False):
     """A completion that counted, and the state it led to.
 
     `pool_no`: the pool to wake: at `ready_at`, and now if slots of gates or of the pool are free (`gated`).

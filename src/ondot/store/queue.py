@@ -32,7 +32,7 @@ CLASS_ADMITTED = 6
 """The class of executions that got tokens, until the end of the transaction."""
 
 
-class Leased(Struct, frozen=True):
+class Leased(Struct, frozen=True, gc=False):
     """One leased execution. It is thin, because a frozen client that has not read its rows keeps them locked.
 
     Instants are seconds since 1970, exact to the microsecond: most are only compared, and decoding four datetimes took
