@@ -28,15 +28,19 @@ from ondot.flow.alerts.evaluate import Evaluator
 from ondot.flow.channels import deliver
 from ondot.flow.channels.away import DatabaseAway
 from ondot.flow.channels.send import queue_message
+from ondot.flow.retain import Retention
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.kms import open_kms
-from ondot.model.channel import Message, MessageCause, MessageKind
+from ondot.model.channel import POOL, Message, MessageCause, MessageKind
 from ondot.model.ids import DEFAULT_TENANT, NodeId
+from ondot.model.outcome import Interrupted
 from ondot.model.signature import find_fault
 from ondot.model.target import HttpTarget
+from ondot.store.channels import start_delivery
 from ondot.store.database import open_database
 from ondot.store.nodes import beat_node
+from ondot.store.pools import find_pools
 from tests.channels import Channels, open_channels
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
@@ -578,3 +582,27 @@ async def test_a_channel_reaches_no_private_address_unless_it_is_allowed(world: 
         await world.retain()
         assert await world.value("SELECT state FROM ondot.job WHERE tenant_no = 0") == "DELETED"
         assert await world.value("SELECT count(*) FROM ondot.dead_letter WHERE resolved_at IS NULL") == 0
+
+
+@proves("O4", "E6")
+async def test_a_delivery_whose_schedulers_were_lost_too_often_has_failed_and_is_reported(
+    channels: Channels, receiver: Receiver
+) -> None:
+    world = channels.world
+    await channels.create(webhook={"url": f"{receiver.url}/ops"})
+    [id_] = await channels.send(message(world))
+    async with world.database.connection() as connection:
+        pool_nos = list((await find_pools(connection, [POOL])).values())
+        assert await start_delivery(connection, id_, 1, deliver.ATTEMPT_S) is not None
+    # Ninety-nine losses later.
+    await world.fetch("UPDATE ondot.execution SET losses = 100 WHERE id = $1", id_)
+    worker = await world.worker(pool_nos=pool_nos)
+    [assignment] = await worker.lease()
+    await worker.complete(assignment, Interrupted("The scheduler was killed."))
+    retention = Retention(world.database)
+    while await retention.one_pass():
+        pass
+    [delivery] = await channels.deliveries()
+    assert delivery["state"] == "FAILED"
+    assert "lost too often" in delivery["error"]
+    assert await world.value("SELECT count(*) FROM ondot.condition WHERE kind = 'delivery'") == 1

@@ -60,6 +60,7 @@ BLOCKS: Final = {
     "find_database_alerts": "says whose alerts they are",
     "start_delivery": "says whose delivery it is",
     "end_attempt": "of a delivery that was started",
+    "end_abandoned_deliveries": "housekeeping",
     "forget_deliveries": "housekeeping",
     "retire_channel_jobs": "housekeeping",
     "find_sessions": "says whose sessions they are",

@@ -9,6 +9,7 @@ docs/reference/operations.md states for every table what bounds it.
 from collections.abc import Awaitable, Callable
 from functools import partial
 
+from ondot.flow.channels.deliver import end_abandoned
 from ondot.flow.dispatch import Dispatcher
 from ondot.store.channels import forget_deliveries, retire_channel_jobs
 from ondot.store.conditions import forget_conditions
@@ -153,6 +154,8 @@ class Retention:
             return await forget_versions(connection, self._days, JOBS_A_PASS)
 
     async def _forget_deliveries(self) -> int:
+        async with self._database.transaction() as connection:
+            await end_abandoned(connection)
         async with self._database.connection() as connection:
             await retire_channel_jobs(connection)
             return await forget_deliveries(connection, self._days, ROWS_A_PASS)

@@ -2,7 +2,7 @@
 
 So messages go out although no worker runs, "too few workers" among them. The worker exists only while there is work:
 the housekeeper's query of chores finds due deliveries, an incarnation registers, runs them by the ordinary machinery,
-and leaves when nothing was due for a while. An idle installation pays nothing for it.
+and leaves when it sends nothing and nothing was due for a while. An idle installation pays nothing for it.
 """
 
 import asyncio
@@ -24,7 +24,8 @@ from ondot.store.channels import has_due_deliveries, retire_channel_jobs
 from ondot.store.database import Database
 from ondot.store.pools import find_pools
 
-SLOTS: Final = 16
+SLOTS: Final = 100
+"""A receiver that hangs holds a slot for the time of an attempt, and a channel has at most 10 new messages a minute."""
 STAYS_S: Final = 10.0
 """It stays for what is due within this time, so that a retry after a few seconds needs no new incarnation."""
 LOOK_EVERY_S: Final = 2.0
@@ -95,15 +96,18 @@ class Deliveries:
             )
             is_idle = asyncio.Event()
             async with asyncio.TaskGroup() as group:
-                watch = group.create_task(self._watch(is_idle), name="idle-deliveries")
+                watch = group.create_task(self._watch(worker, is_idle), name="idle-deliveries")
                 await worker.run(is_idle)
                 watch.cancel()
             async with self._database.connection() as connection:
                 await retire_channel_jobs(connection)
         return 0
 
-    async def _watch(self, is_idle: asyncio.Event) -> None:
+    async def _watch(self, worker: Worker, is_idle: asyncio.Event) -> None:
         async def look() -> int:
+            # A worker that leaves leases nothing more: while a receiver hangs, messages to others would wait for it.
+            if worker.running:
+                return 0
             async with self._database.connection() as connection:
                 if not await has_due_deliveries(connection, STAYS_S):
                     is_idle.set()

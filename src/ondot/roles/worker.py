@@ -87,11 +87,17 @@ class Worker:
         self._new_incarnation = partial(
             Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault
         )
+        self._incarnation: Incarnation | None = None
+
+    @property
+    def running(self) -> int:
+        """How many attempts it runs."""
+        return 0 if self._incarnation is None else self._incarnation.running
 
     async def run(self, stop: asyncio.Event) -> bool:
         """Until `stop`, as a new incarnation whenever the last one was lost. Returns True if the process is unfit."""
         while not stop.is_set():
-            incarnation = self._new_incarnation()
+            incarnation = self._incarnation = self._new_incarnation()
             await incarnation.live(stop)
             if incarnation.unfit:
                 return not stop.is_set()
@@ -169,6 +175,10 @@ class Incarnation:
         SLOTS.follow(lambda: slots, "all")
         SLOTS.follow(lambda: len(self._runner.in_flight), "running")
         UNWRITTEN.follow(lambda: self._completer.unwritten)
+
+    @property
+    def running(self) -> int:
+        return len(self._runner.in_flight)
 
     @property
     def unfit(self) -> bool:

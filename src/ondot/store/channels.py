@@ -263,6 +263,12 @@ async def has_due_deliveries(connection: Connection, within_s: float) -> bool:
     return is_due
 
 
+async def end_abandoned_deliveries(connection: Connection, error: str, limit: int) -> list[tuple[ChannelRow, Message]]:
+    """Those whose execution has ended without a word about them, as failed."""
+    rows = await connection.fetch(_SQL["end_abandoned_deliveries"].text, error, limit)
+    return [(_channel(row), decode_message(row["message"])) for row in rows]
+
+
 async def forget_deliveries(connection: Connection, days: int, limit: int) -> int:
     count: int = await connection.fetchval(_SQL["forget_deliveries"].text, days, limit)
     return count

@@ -393,6 +393,7 @@ CREATE INDEX delivery_channel ON ondot.delivery USING btree (channel_id, created
 CREATE INDEX delivery_incident ON ondot.delivery USING btree (incident_id) WHERE (incident_id IS NOT NULL);
 CREATE INDEX delivery_joined ON ondot.delivery USING btree (tenant_no, created_at) WHERE (joined IS NOT NULL);
 CREATE UNIQUE INDEX delivery_open ON ondot.delivery USING btree (channel_id) WHERE is_open;
+CREATE INDEX delivery_unended ON ondot.delivery USING btree (created_at) WHERE (ended_at IS NULL);
 
 CREATE TABLE ondot.dependency (
     parent_id uuid NOT NULL,

@@ -40,7 +40,13 @@ from ondot.model.secret import Hidden
 from ondot.model.target import FunctionTarget, HttpTarget
 from ondot.model.urls import host_of
 from ondot.ports.target import Call, CallReport, Target
-from ondot.store.channels import ChannelRow, StartedDelivery, end_attempt, start_delivery
+from ondot.store.channels import (
+    ChannelRow,
+    StartedDelivery,
+    end_abandoned_deliveries,
+    end_attempt,
+    start_delivery,
+)
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.telemetry.metrics import DELIVERIES
@@ -49,6 +55,8 @@ ATTEMPT_S: Final = 30.0
 """One attempt has this long to connect, send and read the answer."""
 BESIDE_S: Final = 3.0
 LONGEST_ANSWER: Final = 1_000
+ABANDONED: Final = "The schedulers that sent it were lost too often, so it was given up."
+ABANDONED_A_PASS: Final = 1_000
 
 
 class ChannelCaller(Target[FunctionTarget]):
@@ -208,7 +216,7 @@ class ChannelCaller(Target[FunctionTarget]):
                 error=error,
                 has_ended=has_ended,
             )
-            await _report_channel(connection, delivery, state, error)
+            await _report_channel(connection, delivery.channel, delivery.message, state, error)
         DELIVERIES.labels(state.value.lower()).inc()
         return report
 
@@ -224,10 +232,18 @@ def _report_again(delivery: StartedDelivery) -> CallReport:
             return Cancelled("It is not sent any more.")
 
 
+async def end_abandoned(connection: Connection) -> int:
+    """End deliveries whose execution has ended without a word about them; returns how many. Nobody else would: they
+    would be shown as being sent for ever."""
+    ended = await end_abandoned_deliveries(connection, ABANDONED, ABANDONED_A_PASS)
+    for channel, message in ended:
+        await _report_channel(connection, channel, message, DeliveryState.FAILED, ABANDONED)
+    return len(ended)
+
+
 async def _report_channel(
-    connection: Connection, delivery: StartedDelivery, state: DeliveryState, error: str | None
+    connection: Connection, channel: ChannelRow, message: Message, state: DeliveryState, error: str | None
 ) -> None:
-    channel, message = delivery.channel, delivery.message
     if state is DeliveryState.DELIVERED:
         await clear_condition(connection, FAILED_DELIVERY, channel.tenant_no, channel.name)
     elif state is DeliveryState.FAILED and message.kind != "test" and not message.failing_channels:

@@ -165,6 +165,21 @@ ORDER BY created_at DESC, id DESC LIMIT $4::integer;
 SELECT {{delivery_columns}}, c.name AS channel FROM ondot.delivery d JOIN ondot.channel c ON c.id = d.channel_id
 WHERE d.tenant_no = $1::integer AND d.id = $2::uuid;
 
+-- name: end_abandoned_deliveries :many
+-- locks: deliveries, SKIP LOCKED        index: delivery_unended, execution_pkey, channel_pkey
+-- Deliveries whose execution has ended without a word about them: the schedulers that ran it were lost too often.
+-- $1 error, $2 limit
+WITH ended AS (
+    UPDATE ondot.delivery SET state = 'FAILED', error = $1::text, ended_at = ondot.clock(), is_open = false
+    WHERE ctid = ANY (ARRAY(
+        SELECT d.ctid FROM ondot.delivery d
+        WHERE d.ended_at IS NULL AND NOT EXISTS (SELECT FROM ondot.execution e WHERE e.id = d.id)
+        ORDER BY d.created_at LIMIT $2::integer FOR UPDATE SKIP LOCKED
+    )) RETURNING channel_id, tenant_no, message
+)
+SELECT {{channel_columns}}, d.message::text AS message
+FROM ended d JOIN ondot.channel c ON c.id = d.channel_id AND c.tenant_no = d.tenant_no;
+
 -- name: forget_deliveries :one
 -- locks: old deliveries, SKIP LOCKED        index: delivery_age
 -- $1 days, $2 limit
