@@ -62,6 +62,8 @@ BLOCKS: Final = {
     "end_attempt": "of a delivery that was started",
     "end_abandoned_deliveries": "housekeeping",
     "forget_deliveries": "housekeeping",
+    "find_days_without": "reads the catalog alone",
+    "read_first_without": "reads the catalog alone",
     "retire_channel_jobs": "housekeeping",
     "find_sessions": "says whose sessions they are",
     "note_seen": "of sessions that were found by their secret",

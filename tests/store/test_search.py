@@ -10,11 +10,13 @@ from uuid import UUID
 import pytest
 
 from ondot.flow.cancel import cancel
+from ondot.flow.days import make_days
+from ondot.flow.history.names import NameIndexes
 from ondot.flow.workflows.begin import begin
 from ondot.model.ids import DEFAULT_TENANT, TenantNo, instant_of
 from ondot.model.outcome import Succeeded
 from ondot.model.query import parse
-from ondot.store import search, search_jobs, search_walk
+from ondot.store import once_names, search, search_jobs, search_walk
 from ondot.store.audit import By
 from ondot.store.database import Database, open_database
 from ondot.store.day_bounds import LAST_ID
@@ -86,6 +88,12 @@ async def fill(world: World) -> None:
     await cancel(world.database, world.dispatcher, DEFAULT_TENANT, dropped.id, by=By("ops", "not needed"))
     await world.submit(job("waiting", labels=BI))
     await world.advance(20)
+
+
+async def index_names(world: World) -> None:
+    await make_days(world.database)
+    while await NameIndexes(world.database).one_pass():
+        pass
 
 
 NIGHTLY = "nightly-sums"
@@ -169,6 +177,50 @@ async def test_executions_are_found_by_every_field(world: World) -> None:
 
 
 @proves("O1")
+async def test_names_of_closed_days_are_found_by_an_index_and_nothing_is_missed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(world)
+    await index_names(world)
+
+    async def is_by_index(text: str) -> bool:
+        async with world.database.connection() as connection:
+            walk = await search.start_walk(connection, DEFAULT_TENANT, parse(text), None, None)
+        return walk._then is not None
+
+    assert {text: await names(world, text) for text in CASES} == CASES
+    by_index = ["job:NIGHTLY*", "job:no-such-name", "job:nightly*,flow state:failed", "job:näh*"]
+    assert {text: await is_by_index(text) for text in by_index} == dict.fromkeys(by_index, True)
+    others = ["Nightly", "job:*nope*", "-job:flow", "job:flow origin:step", "job:ähre*"]
+    assert {text: await is_by_index(text) for text in others} == dict.fromkeys(others, False)
+    # Page by page: the index begins in the middle of the list.
+    rows, after = [], None
+    while True:
+        found = await find(world, "job:w*,d*,l*,n*,i*", after=after, limit=1)
+        rows += found.rows
+        after = found.next
+        if after is None:
+            break
+    assert [row.id for row in rows] == [row.id for row in (await find(world, "-job:flow")).rows]
+    # Jobs that are too many, and a day that was rewritten and has no index yet: the search walks.
+    monkeypatch.setattr(once_names, "MOST_NAMED", 0)
+    assert not await is_by_index("job:long*")
+    monkeypatch.undo()
+    await world.fetch("DROP INDEX ondot.job_once_past_name")
+    assert not await is_by_index("job:flow")
+    assert await names(world, "job:flow") == ["flow"]
+
+
+@proves("O1")
+async def test_a_day_that_is_being_written_to_gets_its_index_of_names_later(world: World) -> None:
+    await fill(world)
+    async with world.database.transaction() as writer:
+        await writer.execute("LOCK TABLE ondot.job_once IN ROW EXCLUSIVE MODE")
+        assert await NameIndexes(world.database).one_pass() == 0
+    assert await NameIndexes(world.database).one_pass() > 0
+
+
+@proves("O1")
 async def test_pages_follow_each_other_and_an_answer_that_stopped_early_says_how_far_it_came(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,7 +297,16 @@ async def test_a_search_with_row_level_security_finds_the_same(world: World) -> 
     await world.fetch("GRANT SELECT ON ondot.hand_clock TO ondot_reader")
     database: Database = await open_database(settings_for(world.url).model_copy(update={"row_security": True}))
     try:
-        for text in ("", "Nightly", "label.team=bi", "payload.customer.id=7", "worker:here", "origin:step flow"):
+        await index_names(world)
+        for text in (
+            "",
+            "Nightly",
+            "job:nightly*",
+            "label.team=bi",
+            "payload.customer.id=7",
+            "worker:here",
+            "origin:step flow",
+        ):
             expected = [row.id for row in (await find(world, text)).rows]
             async with database.reading(DEFAULT_TENANT) as connection:
                 found = await search_executions(connection, DEFAULT_TENANT, parse(text), None, 50, 60)

@@ -18,6 +18,7 @@ from ondot.flow.events.tidy import tidy_events_pass
 from ondot.flow.expect.watch import expect_pass, remove_misses_pass
 from ondot.flow.gate import Tidying, expire_pass
 from ondot.flow.history.archive import Archive
+from ondot.flow.history.names import NameIndexes
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.history.seals import SealRemoval
@@ -123,6 +124,7 @@ class Housekeeper:
                 ("retain", RETAIN_EVERY_S, Retention(self._patient).one_pass),
                 ("history", RETAIN_EVERY_S, self._rewriting.one_pass),
                 ("gone-objects", RETAIN_EVERY_S, self._object_removal.one_pass),
+                ("names", RETAIN_EVERY_S, NameIndexes(database=self._patient).one_pass),
                 ("old-seals", RETAIN_EVERY_S, self._seal_removal.one_pass),
                 ("job-counts", COUNT_EVERY_S, JobCounts(self._patient).one_pass),
                 ("event-windows", RETAIN_EVERY_S, lambda: tidy_events_pass(self._patient)),

@@ -6,18 +6,19 @@ next page goes on there.
 """
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from ondot.model.ids import ExecutionId, PoolNo, TenantNo, instant_of
+from ondot.model.ids import ExecutionId, PoolNo, TenantNo, first_id_at, instant_of
 from ondot.model.planning import first_execution_id
-from ondot.model.query.query import Query
+from ondot.model.query.query import Query, whole_id
 from ondot.store.connection import Connection
 from ondot.store.day_bounds import LAST_ID
 from ondot.store.executions import ExecutionRow, read_executions
 from ondot.store.newest import read_kept
+from ondot.store.once_names import Named, find_named
 from ondot.store.queries import load_queries
 from ondot.store.search_conditions import (
     ENDED,
@@ -41,6 +42,7 @@ PLANNED_AHEAD = timedelta(hours=1)
 """An execution is due at most this long after its id was made: the horizon, at most ten minutes, or more if crowded."""
 ONCE_BEFORE = timedelta(days=1)
 """Most one-time jobs run within a day: these are read by a join, and the others one by one."""
+CLOCKS_DIFFER = timedelta(hours=1)
 MOST_WORKERS = 1_000
 MOST_RECURRING = 5_000
 """A tenant with more recurring jobs is searched by a lookup of each execution's job."""
@@ -105,14 +107,6 @@ async def start_walk(
     workers = await connection.fetch(_SQL["workers_on"].text, hosts, MOST_WORKERS) if hosts else []
     by_job = needs_job(query)
     recurring = await _read_recurring(connection, tenant_no, query)
-    parameters = Parameters(after=6 if by_job else 4)
-    text = _SQL["search_chunk_by_job" if by_job else "search_chunk"].text
-    for branch in (LIVE, ENDED):
-        hosted = [row["id"] for row in workers]
-        condition = Branch(branch, parameters, now, hosted, recurring).condition(query)
-        if pool_nos is not None:
-            condition += f" AND e.pool_no = ANY ({parameters.add(list(pool_nos), 'integer[]')})"
-        text = text.replace(f"true /* {branch} */", f"{of_others('e', tenant_no)} AND {condition}")
 
     def bounds(from_id: UUID, before: UUID, limit: int) -> list[object]:
         of_chunk: list[object] = [tenant_no, from_id, before, limit]
@@ -121,20 +115,55 @@ async def start_walk(
         once_from = max(from_id.int - (ONCE_BEFORE // timedelta(milliseconds=1) << 80), 0)
         return [*of_chunk, UUID(int=once_from), before]
 
+    def walk(
+        first: timedelta,
+        before: UUID,
+        down_to: UUID,
+        *,
+        of_jobs: Sequence[UUID] | None = None,
+        then: Walk | None = None,
+    ) -> Walk:
+        """`of_jobs`: executions of no other job can match."""
+        parameters = Parameters(after=6 if by_job else 4)
+        text = _SQL["search_chunk_by_job" if by_job else "search_chunk"].text
+        for branch in (LIVE, ENDED):
+            hosted = [row["id"] for row in workers]
+            condition = Branch(branch, parameters, now, hosted, recurring).condition(query)
+            if of_jobs is not None:
+                condition = f"e.job_id = ANY ({parameters.add(of_jobs, 'uuid[]')}) AND {condition}"
+            if pool_nos is not None:
+                condition += f" AND e.pool_no = ANY ({parameters.add(list(pool_nos), 'integer[]')})"
+            text = text.replace(f"true /* {branch} */", f"{of_others('e', tenant_no)} AND {condition}")
+        return Walk(connection, kept, text, bounds, parameters, first=first, before=before, down_to=down_to, then=then)
+
     down_to, upper = id_bounds(query, now, PLANNED_AHEAD)
+    before = min(upper, after or LAST_ID)
     jobs = job_ids(query)
     if jobs is not None:
         down_to = max(down_to, first_execution_id(instant_of(min(jobs, default=LAST_ID))))
-    return Walk(
-        connection,
-        kept,
-        text,
-        bounds,
-        parameters,
-        first=FIRST_OF_JOB if jobs is not None else FIRST_FAILED if excludes_successes(query) else FIRST,
-        before=min(upper, after or LAST_ID),
-        down_to=down_to,
-    )
+        return walk(FIRST_OF_JOB, before, down_to)
+    first = FIRST_FAILED if excludes_successes(query) else FIRST
+    named = await _find_named(connection, tenant_no, query, recurring)
+    if named is None:
+        return walk(first, before, down_to)
+    # An execution is made after its job, but its id may be of another clock.
+    known_before = max(first_id_at(instant_of(named.before) - CLOCKS_DIFFER), down_to)
+    of_named = walk(FIRST_OF_JOB, min(before, known_before), down_to, of_jobs=named.ids)
+    return walk(first, before, known_before, then=of_named)
+
+
+async def _find_named(
+    connection: Connection, tenant_no: TenantNo, query: Query, recurring: Mapping[tuple[str, ...], Recurring]
+) -> Named | None:
+    """The jobs with the name that the query asks for, if they are few and all are known."""
+    for term in query.named("job"):
+        known = recurring.get(name_patterns(term))
+        if term.is_negated or known is None:
+            continue
+        if (once := await find_named(connection, tenant_no, term)) is not None:
+            by_id = [id_ for value in term.values if (id_ := whole_id(value)) is not None]
+            return Named([*once.ids, *known.named, *by_id], once.before)
+    return None
 
 
 async def _read_recurring(

@@ -55,7 +55,9 @@ class Walk:
         first: timedelta,
         before: UUID,
         down_to: UUID,
+        then: "Walk | None" = None,
     ) -> None:
+        """`then`: goes on from where this one ends."""
         self._connection = connection
         self._now = kept.now
         self._first_at = datetime.combine(kept.first_day, time_of_day(), UTC)
@@ -65,10 +67,19 @@ class Walk:
         self._width = first
         self.before = before
         self._down_to = down_to
+        self._then = then
 
     @property
     def is_at_end(self) -> bool:
+        return self._has_ended and (self._then is None or self._then.is_at_end)
+
+    @property
+    def _has_ended(self) -> bool:
         return self.before <= self._down_to
+
+    @property
+    def _searched_to(self) -> UUID:
+        return self._then._searched_to if self._then is not None and self._has_ended else self.before
 
     async def find(self, limit: int, until_s: float | None) -> list[UUID]:
         """Up to `limit` ids; fewer at the end, and when the time is up (`until_s`, by the monotonic clock)."""
@@ -78,7 +89,7 @@ class Walk:
         is_inside = self._connection.is_in_transaction()
         if is_inside:
             await self._connection.execute("SAVEPOINT chunk")
-        while len(found) < limit and not self.is_at_end:
+        while len(found) < limit and not self._has_ended:
             started_s = time.monotonic()
             left_s = None if until_s is None else until_s - started_s
             # One chunk at least, or the search would never go on.
@@ -98,6 +109,8 @@ class Walk:
             self.before = ids[-1] if len(found) >= limit else from_id
             took_s = max(time.monotonic() - started_s, 1e-4)
             self._width = min(max(self._width * min(CHUNK_S / took_s, GROWTH), SMALLEST), LARGEST)
+        if self._then is not None and self._has_ended and len(found) < limit:
+            found += await self._then.find(limit - len(found), until_s)
         return found
 
     async def find_page(self, limit: int, until_s: float) -> Page:
@@ -106,7 +119,7 @@ class Walk:
             return Page(ids[:limit], ids[limit - 1], None)
         if self.is_at_end:
             return Page(ids, None, None)
-        return Page(ids, self.before, instant_of(self.before))
+        return Page(ids, self._searched_to, instant_of(self._searched_to))
 
     def chunk_start(self) -> UUID:
         at = min(instant_of(self.before), self._now) - self._width

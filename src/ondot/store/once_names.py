@@ -1,0 +1,83 @@
+"""One-time jobs of closed days by their name (O1): what the names of days that are no longer written are indexed for.
+
+The index is made once a day is closed (`flow.history.names`), so that submitting a job costs nothing more. A search for
+a name that few jobs have reads the executions of these jobs alone, and not every row of history.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+from ondot.model.ids import TenantNo, first_id_at
+from ondot.model.query.query import Term
+from ondot.store.connection import TOO_LATE, Connection
+from ondot.store.day_rewrite import LONGEST_S, day_of, start_of
+from ondot.store.queries import load_queries
+
+_SQL = load_queries("once_names")
+_DAYS = load_queries("days")
+_REWRITE = load_queries("day_rewrite")
+
+MOST_NAMED: Final = 5_000
+"""If more jobs have the name, a walk finds some of them soon."""
+WITHIN_S: Final = 0.1
+"""A server without the index in memory may take longer: then the search walks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """All one-time jobs with a name that were created before `before`, a day's first id."""
+
+    ids: Sequence[UUID]
+    before: UUID
+
+
+async def find_days_without(connection: Connection) -> list[str]:
+    """The tables of closed days that have no index of names, oldest first."""
+    return [row["name"] for row in await connection.fetch(_SQL["find_days_without"].text)]
+
+
+async def add_index(connection: Connection, name: str, *, wait_ms: int) -> None:
+    """Raises LOCKED if the day is being written to. Nobody can write to it until the transaction ends."""
+    await connection.execute(_DAYS["give_way"].text, wait_ms)
+    await connection.execute(_REWRITE["allow_long"].text, int(LONGEST_S * 1000))
+    index = f'CREATE INDEX {name}_name ON ondot.{name} (tenant_no, lower(name COLLATE "C"))'
+    await connection.execute(index, timeout=LONGEST_S)
+
+
+async def find_named(connection: Connection, tenant_no: TenantNo, term: Term) -> Named | None:
+    """None: they are too many, no index serves for the term, or it takes too long."""
+    exact, first, after = _ranges(term)
+    if len(exact) + len(first) < len(term.values):
+        return None
+    day = day_of(await connection.fetchval(_SQL["read_first_without"].text))
+    if day is None:
+        return None
+    before = first_id_at(start_of(day))
+    arguments = (tenant_no, before, exact, first, after, MOST_NAMED + 1)
+    is_inside = connection.is_in_transaction()
+    if is_inside:
+        await connection.execute("SAVEPOINT named")
+    try:
+        rows = await connection.fetch(_SQL["find_named"].text, *arguments, timeout=WITHIN_S)
+    except TOO_LATE:
+        # Until the server has cancelled it: asyncpg closes a connection that is not free by the next deadline.
+        await connection.execute("ROLLBACK TO named" if is_inside else "SELECT")
+        return None
+    return None if len(rows) > MOST_NAMED else Named([row["id"] for row in rows], before)
+
+
+def _ranges(term: Term) -> tuple[list[str], list[str], list[str]]:
+    """Names, and ranges of names by their beginning in ASCII, that contain all that match."""
+    exact, first, after = [], [], []
+    for value in term.values:
+        beginning = value.parts[0].lower()
+        if not value.has_stars and beginning.isascii():
+            exact.append(beginning)
+            continue
+        beginning = beginning[: next((n for n, char in enumerate(beginning) if not char.isascii()), None)]
+        if beginning:
+            first.append(beginning)
+            after.append(beginning[:-1] + chr(ord(beginning[-1]) + 1))
+    return exact, first, after

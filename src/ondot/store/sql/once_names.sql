@@ -1,0 +1,31 @@
+-- The index of names on closed days of one-time jobs. It belongs to a day's table alone, as <table>_name: the day that is being
+-- written has none, so that submitting a job costs nothing more, and a day that was rewritten gets it again.
+
+-- name: find_days_without :many
+-- Closed days without the index, oldest first. A day is closed an hour after its end: hardly a row is written to it then.
+SELECT c.relname AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'ondot.job_once'::regclass AND c.relname <> 'job_once_ahead'
+  AND to_regclass(format('ondot.%I', c.relname || '_name')) IS NULL
+  AND (c.relname = 'job_once_past'
+       OR ondot.day_name('job_once', ((ondot.clock() - interval '1 hour') AT TIME ZONE 'UTC')::date) > c.relname)
+ORDER BY c.relname <> 'job_once_past', c.relname;
+
+-- name: read_first_without :one
+-- The first table without the index: all jobs before it can be found by name.
+SELECT c.relname AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = 'ondot.job_once'::regclass AND to_regclass(format('ondot.%I', c.relname || '_name')) IS NULL
+ORDER BY c.relname <> 'job_once_past', c.relname = 'job_once_ahead', c.relname LIMIT 1;
+
+-- name: find_named :many
+-- index: job_once_name of each day
+-- One-time jobs of closed days by name, without regard to case. C: the same on every server.
+-- $1 tenant_no, $2 before id, $3 names, $4 first names of ranges, $5 names after the ranges, $6 limit
+SELECT o.id FROM ondot.job_once o
+WHERE o.tenant_no = $1::integer AND o.id < $2::uuid AND lower(o.name COLLATE "C") = ANY ($3::text[])
+UNION ALL
+SELECT o.id FROM unnest($4::text[], $5::text[]) AS r(first, after), LATERAL (
+    SELECT id FROM ondot.job_once o
+    WHERE o.tenant_no = $1 AND o.id < $2 AND lower(o.name COLLATE "C") >= r.first AND lower(o.name COLLATE "C") < r.after
+    LIMIT $6::integer
+) o
+LIMIT $6;
