@@ -177,17 +177,19 @@ async def test_executions_are_found_by_every_field(world: World) -> None:
 
 
 @proves("O1")
+@pytest.mark.parametrize("most_bytes", [-1, once_names.MOST_BYTES], ids=["today by walking", "today by reading names"])
 async def test_names_of_closed_days_are_found_by_an_index_and_nothing_is_missed(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, most_bytes: int
 ) -> None:
     await fill(world)
     await index_names(world)
 
     async def is_by_index(text: str) -> bool:
         async with world.database.connection() as connection:
-            walk = await search.start_walk(connection, DEFAULT_TENANT, parse(text), None, None)
-        return walk._then is not None
+            recurring = await search._read_recurring(connection, DEFAULT_TENANT, parse(text))
+            return await search._find_named(connection, DEFAULT_TENANT, parse(text), recurring) is not None
 
+    monkeypatch.setattr(once_names, "MOST_BYTES", most_bytes)
     assert {text: await names(world, text) for text in CASES} == CASES
     by_index = ["job:NIGHTLY*", "job:no-such-name", "job:nightly*,flow state:failed", "job:näh*"]
     assert {text: await is_by_index(text) for text in by_index} == dict.fromkeys(by_index, True)

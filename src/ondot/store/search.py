@@ -42,7 +42,7 @@ PLANNED_AHEAD = timedelta(hours=1)
 """An execution is due at most this long after its id was made: the horizon, at most ten minutes, or more if crowded."""
 ONCE_BEFORE = timedelta(days=1)
 """Most one-time jobs run within a day: these are read by a join, and the others one by one."""
-CLOCKS_DIFFER = timedelta(hours=1)
+CLOCKS_DIFFER = timedelta(minutes=1)
 MOST_WORKERS = 1_000
 MOST_RECURRING = 5_000
 """A tenant with more recurring jobs is searched by a lookup of each execution's job."""
@@ -146,6 +146,8 @@ async def start_walk(
     named = await _find_named(connection, tenant_no, query, recurring)
     if named is None:
         return walk(first, before, down_to)
+    if named.before is None:
+        return walk(FIRST_OF_JOB, before, down_to, of_jobs=named.ids)
     # An execution is made after its job, but its id may be of another clock.
     known_before = max(first_id_at(instant_of(named.before) - CLOCKS_DIFFER), down_to)
     of_named = walk(FIRST_OF_JOB, min(before, known_before), down_to, of_jobs=named.ids)

@@ -11,8 +11,9 @@ WHERE i.inhparent = 'ondot.job_once'::regclass AND c.relname <> 'job_once_ahead'
 ORDER BY c.relname <> 'job_once_past', c.relname;
 
 -- name: read_first_without :one
--- The first table without the index: all jobs before it can be found by name.
-SELECT c.relname AS name FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+-- The first table without the index, and the bytes of all such tables: jobs before it can be found by name.
+SELECT c.relname AS name, (sum(pg_relation_size(c.oid)) OVER ())::bigint AS bytes
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'ondot.job_once'::regclass AND to_regclass(format('ondot.%I', c.relname || '_name')) IS NULL
 ORDER BY c.relname <> 'job_once_past', c.relname = 'job_once_ahead', c.relname LIMIT 1;
 
@@ -29,3 +30,10 @@ SELECT o.id FROM unnest($4::text[], $5::text[]) AS r(first, after), LATERAL (
     LIMIT $6::integer
 ) o
 LIMIT $6;
+
+-- name: find_named_since :many
+-- index: job_once_pkey
+-- One-time jobs of days without the index, row by row.
+-- $1 tenant_no, $2 from id, $3 patterns of LIKE, $4 limit
+SELECT o.id FROM ondot.job_once o
+WHERE o.tenant_no = $1::integer AND o.id >= $2::uuid AND o.name ILIKE ANY ($3::text[]) LIMIT $4::integer;
