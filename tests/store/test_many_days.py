@@ -51,6 +51,7 @@ from ondot.store import (
     jobs,
     logs,
     objects,
+    once_names,
     outcomes,
     overview,
     own_events,
@@ -69,7 +70,7 @@ from ondot.store.connection import Connection
 from ondot.store.database import open_database
 from ondot.store.day_bounds import LAST_ID
 from ondot.store.event_matches import find_matches, find_matches_of_job
-from ondot.store.newest import NO_ID, Kept
+from ondot.store.newest import NO_ID, Kept, read_kept
 from ondot.store.owed import list_backfills
 from ondot.store.own_events import find_hops
 from ondot.store.queries import load_queries, nouns
@@ -273,6 +274,10 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await run_views.list_early_attempts(connection, DEFAULT_TENANT, run, [letter], world.now)
     for text in ("state:failed", "payload.customer=42"):
         await search.search_executions(connection, DEFAULT_TENANT, parse(text))
+    [name] = parse("job:rare*").terms
+    kept, today = await read_kept(connection), first_id_at(world.now)
+    await once_names.find_by_index(connection, DEFAULT_TENANT, name, kept, today)
+    await once_names.find_by_reading(connection, DEFAULT_TENANT, name, today)
     await search_jobs.search_jobs(connection, DEFAULT_TENANT, parse("state:active", of="jobs"))
     await trace_links.find_event_traces(connection, DEFAULT_TENANT, [letter])
     await forecast.measure_durations(connection, DEFAULT_TENANT)

@@ -21,7 +21,7 @@ from ondot.store.audit import By
 from ondot.store.database import Database, open_database
 from ondot.store.day_bounds import LAST_ID
 from ondot.store.migrate import migrate_up
-from ondot.store.newest import NO_ID
+from ondot.store.newest import NO_ID, read_kept
 from ondot.store.search import Found, match_executions, search_executions
 from tests.flow.workflows import run_steps, step, workflow
 from tests.proves import proves
@@ -187,7 +187,8 @@ async def test_names_of_closed_days_are_found_by_an_index_and_nothing_is_missed(
     async def is_by_index(text: str) -> bool:
         async with world.database.connection() as connection:
             recurring = await search._read_recurring(connection, DEFAULT_TENANT, parse(text))
-            return await search._find_named(connection, DEFAULT_TENANT, parse(text), recurring) is not None
+            kept = await read_kept(connection)
+            return await search._find_named(connection, DEFAULT_TENANT, parse(text), recurring, kept) is not None
 
     monkeypatch.setattr(once_names, "MOST_BYTES", most_bytes)
     assert {text: await names(world, text) for text in CASES} == CASES

@@ -13,6 +13,7 @@ from ondot.model.ids import TenantNo, first_id_at
 from ondot.model.query.query import Term
 from ondot.store.connection import TOO_LATE, Connection
 from ondot.store.day_rewrite import LONGEST_S, day_of, start_of
+from ondot.store.newest import Kept
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("once_names")
@@ -48,21 +49,39 @@ async def add_index(connection: Connection, name: str, *, wait_ms: int) -> None:
     await connection.execute(index, timeout=LONGEST_S)
 
 
-async def find_named(connection: Connection, tenant_no: TenantNo, term: Term) -> Named | None:
+async def find_named(connection: Connection, tenant_no: TenantNo, term: Term, kept: Kept) -> Named | None:
     """None: they are too many, no index serves for the term, or it takes too long."""
-    exact, first, after = _ranges(term)
-    if len(exact) + len(first) < len(term.values):
-        return None
     row = await connection.fetchrow(_SQL["read_first_without"].text)
     if row is None or (day := day_of(row["name"])) is None:
         return None
     before = first_id_at(start_of(day))
-    ids = await _find(connection, "find_named", tenant_no, before, exact, first, after)
-    if ids is None or row["bytes"] > MOST_BYTES:
-        return None if ids is None else Named(ids, before)
-    patterns = [value.as_like() for value in term.values]
-    since = await _find(connection, "find_named_since", tenant_no, before, patterns)
+    ids = await find_by_index(connection, tenant_no, term, kept, before)
+    if ids is None:
+        return None
+    since = await find_by_reading(connection, tenant_no, term, before) if row["bytes"] <= MOST_BYTES else None
     return Named(ids, before) if since is None else Named([*ids, *since], None)
+
+
+async def find_by_index(
+    connection: Connection, tenant_no: TenantNo, term: Term, kept: Kept, before: UUID
+) -> list[UUID] | None:
+    """Those of closed days, some days at a time: a statement for all would lock and plan each of them."""
+    exact, first, after = _ranges(term)
+    if len(exact) + len(first) < len(term.values):
+        return None
+    ids: list[UUID] = []
+    for from_id, before_id in kept.windows(before=before):
+        found = await _find(connection, "find_named", tenant_no, from_id, before_id, exact, first, after)
+        if found is None or len(ids) + len(found) > MOST_NAMED:
+            return None
+        ids += found
+    return ids
+
+
+async def find_by_reading(connection: Connection, tenant_no: TenantNo, term: Term, since: UUID) -> list[UUID] | None:
+    """Those of days without the index."""
+    patterns = [value.as_like() for value in term.values]
+    return await _find(connection, "find_named_since", tenant_no, since, patterns)
 
 
 async def _find(connection: Connection, query: str, *arguments: object) -> list[UUID] | None:

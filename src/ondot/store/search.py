@@ -17,7 +17,7 @@ from ondot.model.query.query import Query, whole_id
 from ondot.store.connection import Connection
 from ondot.store.day_bounds import LAST_ID
 from ondot.store.executions import ExecutionRow, read_executions
-from ondot.store.newest import read_kept
+from ondot.store.newest import Kept, read_kept
 from ondot.store.once_names import Named, find_named
 from ondot.store.queries import load_queries
 from ondot.store.search_conditions import (
@@ -143,7 +143,7 @@ async def start_walk(
         down_to = max(down_to, first_execution_id(instant_of(min(jobs, default=LAST_ID))))
         return walk(FIRST_OF_JOB, before, down_to)
     first = FIRST_FAILED if excludes_successes(query) else FIRST
-    named = await _find_named(connection, tenant_no, query, recurring)
+    named = await _find_named(connection, tenant_no, query, recurring, kept)
     if named is None:
         return walk(first, before, down_to)
     if named.before is None:
@@ -155,14 +155,18 @@ async def start_walk(
 
 
 async def _find_named(
-    connection: Connection, tenant_no: TenantNo, query: Query, recurring: Mapping[tuple[str, ...], Recurring]
+    connection: Connection,
+    tenant_no: TenantNo,
+    query: Query,
+    recurring: Mapping[tuple[str, ...], Recurring],
+    kept: Kept,
 ) -> Named | None:
     """The jobs with the name that the query asks for, if they are few and all are known."""
     for term in query.named("job"):
         known = recurring.get(name_patterns(term))
         if term.is_negated or known is None:
             continue
-        if (once := await find_named(connection, tenant_no, term)) is not None:
+        if (once := await find_named(connection, tenant_no, term, kept)) is not None:
             by_id = [id_ for value in term.values if (id_ := whole_id(value)) is not None]
             return Named([*once.ids, *known.named, *by_id], once.before)
     return None

@@ -20,16 +20,17 @@ ORDER BY c.relname <> 'job_once_past', c.relname = 'job_once_ahead', c.relname L
 -- name: find_named :many
 -- index: job_once_name of each day
 -- One-time jobs of closed days by name, without regard to case. C: the same on every server.
--- $1 tenant_no, $2 before id, $3 names, $4 first names of ranges, $5 names after the ranges, $6 limit
+-- $1 tenant_no, $2 from id, $3 before id, $4 names, $5 first names of ranges, $6 names after the ranges, $7 limit
 SELECT o.id FROM ondot.job_once o
-WHERE o.tenant_no = $1::integer AND o.id < $2::uuid AND lower(o.name COLLATE "C") = ANY ($3::text[])
+WHERE o.tenant_no = $1::integer AND o.id >= $2::uuid AND o.id < $3::uuid AND lower(o.name COLLATE "C") = ANY ($4::text[])
 UNION ALL
-SELECT o.id FROM unnest($4::text[], $5::text[]) AS r(first, after), LATERAL (
+SELECT o.id FROM unnest($5::text[], $6::text[]) AS r(first, after), LATERAL (
     SELECT id FROM ondot.job_once o
-    WHERE o.tenant_no = $1 AND o.id < $2 AND lower(o.name COLLATE "C") >= r.first AND lower(o.name COLLATE "C") < r.after
-    LIMIT $6::integer
+    WHERE o.tenant_no = $1 AND o.id >= $2 AND o.id < $3
+      AND lower(o.name COLLATE "C") >= r.first AND lower(o.name COLLATE "C") < r.after
+    LIMIT $7::integer
 ) o
-LIMIT $6;
+LIMIT $7;
 
 -- name: find_named_since :many
 -- index: job_once_pkey
