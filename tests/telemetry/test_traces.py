@@ -50,10 +50,15 @@ class Collector:
     spans: list[Got] = field(default_factory=list)
     arrived: asyncio.Event = field(default_factory=asyncio.Event)
     hangs: bool = False
+    hanging: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def release(self) -> None:
+        """Answer what hangs."""
+        self.hanging.set()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if self.hangs:
-            await asyncio.Event().wait()
+            await self.hanging.wait()
         body = ExportTraceServiceRequest.FromString(await request.read())
         for resource in body.resource_spans:
             service = {entry.key: entry.value.string_value for entry in resource.resource.attributes}["service.name"]

@@ -21,7 +21,7 @@ from ondot.telemetry.metrics import SPANS, SPANS_LOST
 from ondot.telemetry.trace_context import TRACEPARENT
 
 if TYPE_CHECKING:
-    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
     from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -82,12 +82,11 @@ class Tracer:
             self._bound = round(root.rate * (RANDOM_BITS + 1))
         elif root in {sampling.ALWAYS_ON, sampling.ALWAYS_OFF}:
             self._bound = RANDOM_BITS + 1 if root is sampling.ALWAYS_ON else 0
-        self._recorded = 0
-        self._counted: _Counted | None = None
-        self._most_waiting = _read_queue_size()
+        self._bounded: _Bounded | None = None
         if exporter is not None:
-            self._counted = _Counted(exporter, self._scope)
-            provider.add_span_processor(BatchSpanProcessor(cast("SpanExporter", self._counted)))
+            counted = _Counted(exporter)
+            self._bounded = _Bounded(BatchSpanProcessor(cast("SpanExporter", counted)), counted, _read_queue_size())
+            provider.add_span_processor(cast("SpanProcessor", self._bounded))
         self._processor = provider._active_span_processor
 
     def is_sampled(self, own_id: UUID, caller: TraceContext | None) -> bool:
@@ -103,11 +102,9 @@ class Tracer:
         return bool(decision.is_sampled())
 
     def record(self, span: Span) -> None:
-        if self._counted is not None and self._recorded - self._counted.taken >= self._most_waiting:
-            # The queue of the processor would drop the oldest without a count.
+        if self._bounded is not None and self._bounded.is_full:  # here: to make a span costs most
             SPANS_LOST.inc()
             return
-        self._recorded += 1
         trace = self._trace
         own = TraceContext(span.trace_id, span.span_id, is_sampled=True)
         parent = None if span.parent_id is None else TraceContext(span.trace_id, span.parent_id, is_sampled=True)
@@ -144,12 +141,42 @@ class Tracer:
         closing.join(within_s)
 
 
-class _Counted:
-    """An exporter that counts the spans of ondot that it took, and those that it could not send. In another thread."""
+class _Bounded:
+    """A processor whose queue is never full: it counts what it cannot take. The processor behind it would drop the
+    oldest span, without a count. Handlers' libraries send their spans through it too, from any thread."""
 
-    def __init__(self, exporter: "SpanExporter", scope: Any) -> None:
+    def __init__(self, processor: "SpanProcessor", exporter: "_Counted", most_waiting: int) -> None:
+        self._processor = processor
         self._exporter = exporter
-        self._scope = scope
+        self._most_waiting = most_waiting
+        self._ended = 0
+        self._lock = threading.Lock()
+        self.on_start = processor.on_start
+        self._on_ending = processor._on_ending
+        self.shutdown = processor.shutdown
+        self.force_flush = processor.force_flush
+
+    @property
+    def is_full(self) -> bool:
+        return self._ended - self._exporter.taken >= self._most_waiting
+
+    def on_end(self, span: "ReadableSpan") -> None:
+        if not span.context.trace_flags.sampled:
+            return
+        with self._lock:
+            is_full = self.is_full
+            self._ended += not is_full
+        if is_full:
+            SPANS_LOST.inc()
+        else:
+            self._processor.on_end(span)
+
+
+class _Counted:
+    """An exporter that counts the spans that it took, and those that it could not send. In another thread."""
+
+    def __init__(self, exporter: "SpanExporter") -> None:
+        self._exporter = exporter
         self.taken = 0
         self.shutdown = exporter.shutdown
         self.force_flush = exporter.force_flush
@@ -157,7 +184,7 @@ class _Counted:
     def export(self, spans: "Sequence[ReadableSpan]") -> "SpanExportResult":
         from opentelemetry.sdk.trace.export import SpanExportResult
 
-        self.taken += sum(span.instrumentation_scope is self._scope for span in spans)
+        self.taken += len(spans)
         result = SpanExportResult.FAILURE
         try:
             result = self._exporter.export(spans)
