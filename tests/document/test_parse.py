@@ -412,7 +412,7 @@ def test_a_fault_names_a_field_as_the_user_spelled_it() -> None:
 
 def test_every_field_of_a_spec_is_read_from_the_field_of_a_body_with_its_name() -> None:
     of_specs = {name.removesuffix("_s") for name in (*JobSpec.__struct_fields__, *Limits.__struct_fields__)}
-    assert of_specs - {"limits", "secrets", "trace"} <= JobBody.model_fields.keys()
+    assert of_specs - {"limits", "secrets", "trace", "tracestate"} <= JobBody.model_fields.keys()
     assert JobBody.model_fields.keys() - of_specs == {"concurrency_key"}
 
 

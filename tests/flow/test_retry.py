@@ -153,7 +153,7 @@ async def test_a_second_retry_waits_for_the_first_and_names_its_replay(world: Wo
         assert ended is not None
         second = asyncio.create_task(retried(world, id_))
         await world.until_a_lock_is_awaited()
-        [made], _ = await make_replays(Work(other, world.database, DEFAULT_TENANT), [ended], Replay())
+        [made], _ = await make_replays(Work(other, world.database, DEFAULT_TENANT), [ended], Replay(), By("nobody"))
         await first.commit()
         with pytest.raises(Conflict, match=str(made.replay_id)):
             await second

@@ -62,7 +62,7 @@ from ondot.store import (
     search,
     search_jobs,
     steps,
-    trace_links,
+    traces,
     unique_keys,
 )
 from ondot.store.audit import By
@@ -78,7 +78,7 @@ from ondot.store.retain import remove_jobs
 from ondot.store.run_reads import RunRow
 from ondot.store.specs import Specs
 from ondot.store.timers import get_timer
-from ondot.store.trace_links import find_event_traces
+from ondot.store.traces import find_event_traces
 from tests.proves import proves
 from tests.servers import Server, connected, new_database, settings_for
 from tests.world import DEFAULT_POOL, World, every, failed, job, once, open_world
@@ -279,7 +279,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await once_names.find_by_index(connection, DEFAULT_TENANT, name, kept, today)
     await once_names.find_by_reading(connection, DEFAULT_TENANT, name, today)
     await search_jobs.search_jobs(connection, DEFAULT_TENANT, parse("state:active", of="jobs"))
-    await trace_links.find_event_traces(connection, DEFAULT_TENANT, [letter])
+    await traces.find_event_traces(connection, DEFAULT_TENANT, [letter])
     await forecast.measure_durations(connection, DEFAULT_TENANT)
     await forecast.count_actual(connection, DEFAULT_TENANT, world.now - timedelta(hours=1), world.now, 60)
     await forecast.find_once_pools(connection, DEFAULT_TENANT, [once_id])

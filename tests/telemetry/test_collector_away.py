@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec import structs
 
 from ondot.model.trace import TraceContext
 from ondot.telemetry.metrics import SPANS_LOST
@@ -97,3 +98,12 @@ async def test_spans_for_a_collector_that_is_away_are_counted_as_lost(monkeypatc
     await asyncio.to_thread(tracer.close, 2)
     assert time.monotonic() - started_s < 10
     await lost_since(before, 100)
+
+
+@proves("O3")
+async def test_spans_carry_the_tracestate_of_their_trace(collector: Collector, monkeypatch: pytest.MonkeyPatch) -> None:
+    tracer = open_with(monkeypatch, collector.url)
+    tracer.record(structs.replace(span(1), state="rojo=1,congo=2"))
+    tracer.record(span(2))
+    await asyncio.to_thread(tracer.close, 10)
+    assert {got.name: got.state for got in collector.spans} == {"span 1": "rojo=1,congo=2", "span 2": ""}

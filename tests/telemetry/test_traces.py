@@ -21,6 +21,7 @@ from tests.receiver import Receiver, open_receiver
 CALLER = "4bf92f3577b34da6a3ce929d0e0e4736"
 CALLER_SPAN = "00f067aa0ba902b7"
 TRACEPARENT = f"00-{CALLER}-{CALLER_SPAN}-01"
+STATE = "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE"
 WITHIN_S = 30.0
 
 
@@ -38,6 +39,7 @@ class Got:
     attributes: dict[str, Any]
     links: list[tuple[str, str]]
     is_error: bool
+    state: str
 
     @property
     def operation(self) -> str:
@@ -93,6 +95,7 @@ def _read(service: str, span: Any) -> Got:
         values,
         links,
         span.status.code == 2,
+        span.trace_state,
     )
 
 
@@ -176,7 +179,8 @@ async def test_an_execution_is_one_trace_from_its_caller_to_its_handler(traced: 
     collector = traced.collector
 
     # An HTTP job of a caller that is traced.
-    job = await traced.create({"name": "hello", "url": f"{traced.receiver.url}/a?key=1"}, traceparent=TRACEPARENT)
+    sent = {"traceparent": TRACEPARENT, "tracestate": STATE}
+    job = await traced.create({"name": "hello", "url": f"{traced.receiver.url}/a?key=1"}, **sent)
     execution = await traced.execution(job["id"])
     spans = await collector.until(
         "submit default", "plan default", "queue default", "process default", "POST", trace_id=CALLER
@@ -191,6 +195,8 @@ async def test_an_execution_is_one_trace_from_its_caller_to_its_handler(traced: 
     assert execution["trace_id"] == CALLER
     by = {span.operation: span for span in spans}
     assert traced.receiver.received[-1].headers["traceparent"] == f"00-{CALLER}-{by['call'].span_id}-01"
+    assert traced.receiver.received[-1].headers["tracestate"] == STATE
+    assert {span.state for span in spans} == {STATE}
     assert {span.service for span in spans} == {"ondot-api", "ondot-worker"}
     attributes = by["process"].attributes
     assert attributes["messaging.system"] == "ondot"
@@ -228,13 +234,14 @@ async def test_an_execution_is_one_trace_from_its_caller_to_its_handler(traced: 
     assert retrying["trace_id"] == trace_id
 
     # A program finds it in its environment, as does a function in a thread.
-    script = {"shell": {"command": ["sh", "-c", 'printf "%s" "$TRACEPARENT"']}}
-    for target, name in ((script, "sh"), ({"function": "plain"}, "plain")):
-        job = await traced.create({"name": "t", "target": target})
+    script = {"shell": {"command": ["sh", "-c", 'printf "%s %s" "$TRACEPARENT" "$TRACESTATE"']}}
+    for number, (target, name) in enumerate(((script, "sh"), ({"function": "plain"}, "plain"))):
+        own = f"00-{f'{number:02}' * 15}ff-{CALLER_SPAN}-01"
+        job = await traced.create({"name": "t", "target": target}, traceparent=own, tracestate=STATE)
         execution = await traced.execution(job["id"])
         spans = await collector.until(name, trace_id=execution["trace_id"])
         handler = next(span for span in spans if span.name == name)
-        expected = f"00-{execution['trace_id']}-{handler.span_id}-01"
+        expected = f"00-{execution['trace_id']}-{handler.span_id}-01 {STATE}"
         result = execution["result"]
         assert (result if isinstance(result, str) else result["stdout"]) == expected
 
@@ -261,6 +268,16 @@ async def test_an_execution_is_one_trace_from_its_caller_to_its_handler(traced: 
     assert plan.links == [(CALLER, submit.span_id)]
     assert not plan.parent_id
     await traced.call("DELETE", f"/v1/jobs/{job['id']}")
+
+    # Run by hand, it belongs to the trace of that request, below its span.
+    nightly = await traced.create({"name": "nightly", "cron": "0 0 1 1 *", "url": traced.receiver.url})
+    by_hand = {"traceparent": f"00-{'cd' * 16}-{CALLER_SPAN}-01", "tracestate": STATE}
+    await traced.call("POST", f"/v1/jobs/{nightly['id']}/run", {}, by_hand)
+    spans = await collector.until("process default", "POST", trace_id="cd" * 16)
+    assert tree(spans) == {"plan": CALLER_SPAN, "queue": "plan", "process": "plan", "call": "process"}
+    assert {span.state for span in spans} == {STATE}
+    headers = traced.receiver.received[-1].headers
+    assert (headers["traceparent"][3:35], headers["tracestate"]) == ("cd" * 16, STATE)
 
     # A run of a workflow is one trace, with its steps below it.
     steps = {

@@ -17,7 +17,7 @@ async def flaky(ctx: Context) -> str | None:
 
 
 @app.job
-def plain(ctx: Context) -> str | None:
+def plain(ctx: Context) -> str:
     """In a thread."""
     with trace.get_tracer("library").start_as_current_span("in a thread"):
-        return ctx.traceparent
+        return f"{ctx.traceparent} {ctx.tracestate}"

@@ -14,6 +14,7 @@ from ondot.api.backpressure import Backpressure
 from ondot.api.intake import Intake
 from ondot.api.quotas import QuotaGuard
 from ondot.api.request_id import request_id_of
+from ondot.api.traces import caller_trace
 from ondot.api.wrong_keys import WrongKeys
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.hooks import Hooks
@@ -220,6 +221,7 @@ async def by_of(request: Request, reason: str | None = None) -> By:
         address=request.client.host if request.client else None,
         request_id=request_id_of(request.scope),
         home_tenant_no=caller.home_tenant_no,
+        trace=caller_trace(request.scope),
     )
 
 

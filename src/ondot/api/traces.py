@@ -1,13 +1,15 @@
-"""The trace of a request (O3): `traceparent`, as the W3C standard says. Everything that is not valid is ignored."""
+"""The trace of a request (O3): `traceparent` and `tracestate` of the W3C standard. Invalid headers are ignored."""
 
 from typing import Final
 
+from msgspec import structs
 from starlette.types import Scope
 
-from ondot.model.trace import TraceContext, parse_traceparent
-from ondot.telemetry.trace_context import TRACEPARENT
+from ondot.model.trace import TraceContext, parse_traceparent, parse_tracestate
+from ondot.telemetry.trace_context import TRACEPARENT, TRACESTATE
 
 HEADER: Final = b"traceparent"
+STATE: Final = b"tracestate"
 
 
 def caller_trace(scope: Scope) -> TraceContext | None:
@@ -16,6 +18,12 @@ def caller_trace(scope: Scope) -> TraceContext | None:
     if len(found) != 1:
         return None
     context = parse_traceparent(found[0].decode("latin-1").strip())
-    if context is not None:
-        TRACEPARENT.set(context.traceparent)
+    if context is None:
+        return None
+    # Only with a valid traceparent, which it belongs to.
+    states = [value.decode("latin-1") for name, value in scope["headers"] if name == STATE]
+    if states:
+        context = structs.replace(context, state=parse_tracestate(states))
+    TRACEPARENT.set(context.traceparent)
+    TRACESTATE.set(context.state)
     return context

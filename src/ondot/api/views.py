@@ -18,7 +18,6 @@ from ondot.document.render import render_job
 from ondot.flow.new_jobs import Accepted
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.job import JobSpec
-from ondot.model.trace import find_trace_id
 from ondot.model.workflow.graph import compile_graph
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.executions import AttemptRow, ExecutionRow
@@ -78,15 +77,8 @@ def execution_out(row: ExecutionRow, spec: JobSpec | None, *, whole: bool = Fals
         run_id=row.run_id,
         step=step,
         item=row.item_no,
-        trace_id=trace_id_of(row, spec),
+        trace_id=row.find_trace_id(spec),
     )
-
-
-def trace_id_of(row: ExecutionRow, spec: JobSpec | None) -> str | None:
-    """None if the definition is gone, which may have named the trace of its caller."""
-    if spec is None:
-        return None
-    return find_trace_id(None if spec.recurs else spec.trace, row.run_id or row.id)
 
 
 def _payload(row: ExecutionRow, spec: JobSpec | None, *, whole: bool) -> Any:

@@ -187,6 +187,7 @@ def spec_of(body: JobBody, *, schedule: Schedule | None, payload: Raw, workflow:
         limits=_limits_of(body),
         secrets=None,
         trace=None,
+        tracestate=None,
     )
     return with_own_defaults(spec)
 

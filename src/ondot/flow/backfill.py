@@ -121,7 +121,7 @@ async def start_backfill(
             if job.state is JobState.ACTIVE:
                 # The job's own fires up to now come first: then it never reaches a fire of the range.
                 await set_timer(work.connection, await settle(work, job))
-            await insert_backfill(work.connection, tenant_no, _new(id_, job, backfill, total))
+            await insert_backfill(work.connection, tenant_no, _new(id_, job, backfill, total, by))
             [row] = await list_backfills(work.connection, tenant_no, job_id, id_=id_)
             detail = {"backfill_id": id_, "from_at": backfill.from_at, "to_at": backfill.to_at, "fires": total}
             await record_change(work.connection, tenant_no, by, "job.backfill", job_id, detail)
@@ -325,7 +325,7 @@ def _reject(name: str, message: str) -> InvalidBody:
     return InvalidBody(message, faults=(Fault(f"/{name}", message),))
 
 
-def _new(id_: UUID, job: LockedJob, backfill: Backfill, total: int) -> NewBackfill:
+def _new(id_: UUID, job: LockedJob, backfill: Backfill, total: int, by: By | None) -> NewBackfill:
     return NewBackfill(
         id_,
         job.id,
@@ -336,6 +336,7 @@ def _new(id_: UUID, job: LockedJob, backfill: Backfill, total: int) -> NewBackfi
         backfill.concurrency,
         total,
         partition_of(job.id),
+        None if by is None or by.trace is None else by.trace.traceparent,
     )
 
 

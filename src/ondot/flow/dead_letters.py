@@ -138,7 +138,7 @@ async def _replay_plain(
     work: Work, letters: Sequence[LockedLetter], how: Replay, by: By
 ) -> tuple[list[Replayed], list[NotReplayed]]:
     """Run open letters that are locked again, and resolve them; also returns those that cannot be."""
-    made, refused = await make_replays(work, [letter.ended for letter in letters], how)
+    made, refused = await make_replays(work, [letter.ended for letter in letters], how, by)
     await resolve_replayed(work, made, by)
     detail: dict[str, object] = {"edited_payload": how.payload is not None or None}
     entries = [(entry.ended.execution_id, detail | {"replay_id": entry.replay_id}) for entry in made]

@@ -28,7 +28,7 @@ from ondot.flow.lanes import Lanes
 from ondot.flow.measure import MEASURES
 from ondot.flow.quotas import count_tenants
 from ondot.flow.served_tenants import TenantNos
-from ondot.flow.trace_links import Links, find_links
+from ondot.flow.trace_links import LINKED_ORIGINS, Links, find_links
 from ondot.flow.workflows.attempts import StepAttempt, find_step_attempts
 from ondot.model.execution import PriorityClass
 from ondot.model.fairness import Lane, Scopes, Take
@@ -36,6 +36,7 @@ from ondot.model.ids import ExecutionId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.retry import SUSPECT_FROM
 from ondot.model.target import FunctionTarget
+from ondot.model.trace import TraceContext
 from ondot.model.turns import NO_ROOMS
 from ondot.store.adaptive_batch import AdaptiveBatch
 from ondot.store.connection import Connection
@@ -57,6 +58,7 @@ from ondot.store.queue import (
     lease_executions,
     take_tokens,
 )
+from ondot.store.traces import TRACED_ORIGINS, find_traces
 from ondot.telemetry.metrics import LEASED
 from ondot.telemetry.trace import active_tracer
 
@@ -81,6 +83,8 @@ class Assignment(Struct, frozen=True, gc=False):
     """How many events led to one that this attempt sends; None: no event started it."""
     links: Links | None = None
     """The traces of what led to it, and how, if traces are recorded: the execution that it repeats, or its event."""
+    trace: TraceContext | None = None
+    """The trace that it belongs to, or its run, if that is not its job's."""
 
     @property
     def is_suspect(self) -> bool:
@@ -430,9 +434,12 @@ class Leaser:
         over = await find_stopped_jobs(connection, sorted(returned)) if returned else {}
         hops = await _find_hops(connection, leased) if "event" in origins else {}
         links: dict[ExecutionId, Links] = {}
-        if active_tracer() is not None and not origins.isdisjoint({"replay", "event"}):
-            links = await find_links(connection, leased, specs)
-        if not (payloads or returned or hops or links):  # nearly all batches: nothing to look up for each
+        if active_tracer() is not None and not origins.isdisjoint(LINKED_ORIGINS):
+            links = await find_links(connection, self._database.specs, leased, specs)
+        traces: dict[ExecutionId, TraceContext] = {}
+        if not origins.isdisjoint(TRACED_ORIGINS):
+            traces = await find_traces(connection, [row.id for row in leased if row.origin in TRACED_ORIGINS])
+        if not (payloads or returned or hops or links or traces):  # nearly all batches: nothing to look up for each
             return [
                 Assignment(row, lease_id, spec := specs.get(version), bytes(spec.payload) if spec else b"null")
                 for row, version in zip(leased, versions, strict=True)
@@ -446,6 +453,7 @@ class Leaser:
                 over.get(row.job_id) if _may_be_stopped(row) else None,
                 hops=hops.get(row.id),
                 links=links.get(row.id),
+                trace=traces.get(row.id),
             )
             for row, version in zip(leased, versions, strict=True)
         ]
@@ -467,5 +475,6 @@ class Leaser:
             step = steps.get(row.id)
             spec = None if step is None else step.spec
             payload = b"null" if step is None else step.payload or bytes(step.spec.payload)
-            assignments.append(Assignment(row, lease_id, spec, payload, step=step, hops=hops.get(row.id)))
+            trace = None if step is None else step.trace
+            assignments.append(Assignment(row, lease_id, spec, payload, step=step, hops=hops.get(row.id), trace=trace))
         return assignments

@@ -99,7 +99,7 @@ def new_job(job_id: JobId, given: JobSpec, numbers: dict[str, PoolNo], now: date
 def start_trace(tracer: Tracer, spec: JobSpec, job_id: UUID) -> JobSpec:
     """The spec with the traceparent of its submit, if its trace is recorded: by its caller's decision, else by its id,
     so that nothing is stored for the others."""
-    caller = None if spec.trace is None else parse_traceparent(spec.trace)
+    caller = None if spec.trace is None else parse_traceparent(spec.trace, spec.tracestate)
     if not tracer.is_sampled(job_id, caller):
         return spec
     own = TraceContext(

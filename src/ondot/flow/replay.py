@@ -20,6 +20,7 @@ from ondot.store.dead_letters import Ended, find_replay_payload, resolve_letters
 from ondot.store.dependencies import look_again
 from ondot.store.executions import insert_execution
 from ondot.store.jobs import JobRow, get_jobs, share_jobs
+from ondot.store.traces import put_traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,9 @@ class _ToMake:
     spec: JobSpec
 
 
-async def make_replays(work: Work, ended: Sequence[Ended], how: Replay) -> tuple[list[Replayed], list[NotReplayed]]:
+async def make_replays(
+    work: Work, ended: Sequence[Ended], how: Replay, by: By
+) -> tuple[list[Replayed], list[NotReplayed]]:
     """Make new executions of ended ones that the caller has locked; and those for which none can be made.
 
     Every caller shares the jobs after it has locked letters and history: a filter finds letters first.
@@ -91,6 +94,7 @@ async def make_replays(work: Work, ended: Sequence[Ended], how: Replay) -> tuple
             stages=encode_stages(entry.spec.limits, tenant_no, entry.ended.job_id),
         )
         made.append(Replayed(entry.ended, ExecutionId(id_), entry.spec, pool_no, ready_at))
+    await put_traces(connection, tenant_no, [entry.replay_id for entry in made], by.trace)
     if once := {entry.ended.job_id for entry in made if not entry.spec.recurs}:
         await look_again(connection, once)
     return made, refused

@@ -23,7 +23,17 @@ from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
 from ondot.store.queue import forget_idle_counts, sweep_late_ready
 from ondot.store.removal import forget_tenants
-from ondot.store.retain import BEGIN, Aged, Over, Place, forget, forget_versions, lock_over_jobs, remove_jobs
+from ondot.store.retain import (
+    BEGIN,
+    Aged,
+    Over,
+    Place,
+    forget,
+    forget_traces,
+    forget_versions,
+    lock_over_jobs,
+    remove_jobs,
+)
 from ondot.store.sessions import forget_failures, forget_sessions
 from ondot.store.unique_keys import forget_claims
 from ondot.store.workers import forget_workers
@@ -61,6 +71,7 @@ class Retention:
         self._database = database
         self._days = database.settings.retention_days
         self._checkpoint = NO_ID
+        self._trace = NO_ID
         self._places: dict[Over, Place] = {"ended": BEGIN, "deleted": BEGIN}
         self._kinds: dict[str, Batch] = {
             "fleet": self._forget_fleet,
@@ -77,6 +88,7 @@ class Retention:
             "backfills": partial(self._forget_aged, "backfills"),
             "bulks": partial(self._forget_aged, "bulks"),
             "runs": partial(self._forget_aged, "runs"),
+            "traces": self._forget_traces,
             "deliveries": self._forget_deliveries,
             "incidents": self._forget_incidents,
             "blocked jobs": self._end_blocked,
@@ -137,6 +149,13 @@ class Retention:
         async with self._database.connection() as connection:
             through = await forget_checkpoints(connection, self._checkpoint, ROWS_A_PASS)
         self._checkpoint = through or NO_ID
+        return through is not None
+
+    async def _forget_traces(self) -> int:
+        """The same for traces of old executions."""
+        async with self._database.connection() as connection:
+            through = await forget_traces(connection, self._days, self._trace, ROWS_A_PASS)
+        self._trace = through or NO_ID
         return through is not None
 
     async def _forget_jobs(self, over: Over) -> int:

@@ -125,7 +125,7 @@ async def _replay(work: Work, found: ExecutionRow, how: Replay, by: By) -> Retri
             f"The execution {found.id} is being run again as {live}: wait for its end, or cancel that one.",
             replay_id=live,
         )
-    made, refused = await make_replays(work, [ended], how)
+    made, refused = await make_replays(work, [ended], how, by)
     if refused:
         raise Conflict(refused[0].detail)
     [entry] = made

@@ -396,8 +396,10 @@ def build_call(
     )
     if assignment.hops is not None:
         call = structs.replace(call, hops=assignment.hops)
-    if spec.trace is not None and not spec.recurs:
-        call = structs.replace(call, traceparent=spec.trace)
+    if assignment.trace is not None:
+        call = structs.replace(call, traceparent=assignment.trace.traceparent, tracestate=assignment.trace.state)
+    elif spec.trace is not None and not spec.recurs:
+        call = structs.replace(call, traceparent=spec.trace, tracestate=spec.tracestate)
     return call if assignment.step is None else _as_step(call, assignment.step, results)
 
 

@@ -14,6 +14,7 @@ from ondot.store.database import Database
 from ondot.store.dependencies import look_again
 from ondot.store.executions import insert_execution
 from ondot.store.jobs import get_job, share_jobs
+from ondot.store.traces import put_traces
 
 
 async def run_now(
@@ -53,6 +54,7 @@ async def run_now(
             stages=encode_stages(job.spec.limits, tenant_no, job_id),
             start_within_s=job.spec.start_deadline_s,
         )
+        await put_traces(work.connection, tenant_no, [execution_id], None if by is None else by.trace)
         if not job.spec.recurs:
             await look_again(work.connection, [job_id])
         detail = {"name": job.spec.name, "execution_id": execution_id, "own_payload": payload is not None or None}

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ondot.model.trace import Part, derive_span_id, parse_traceparent
+from ondot.model.trace import Part, TraceContext, derive_span_id, parse_traceparent
 from ondot.telemetry.trace import Tracer
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ class Sampled(Struct, frozen=True):
 
     trace_id: str
     parent_id: str | None
+    state: str | None = None
 
 
 def sample_trace(tracer: Tracer, assignment: "Assignment") -> Sampled | None:
@@ -24,13 +25,22 @@ def sample_trace(tracer: Tracer, assignment: "Assignment") -> Sampled | None:
     if spec is None:
         return None
     own_id = leased.id if step is None else step.run_id
-    if spec.trace is None or spec.recurs:
+    caller = find_caller(assignment)
+    if caller is None:
         # A one-time job was decided by its own id when it was submitted.
         is_first = step is None and leased.origin == "fire" and not spec.recurs
         if not tracer.is_sampled(leased.job_id if is_first else own_id, None):
             return None
         return Sampled(own_id.hex, None if step is None else derive_span_id(own_id, Part.PLAN))
-    caller = parse_traceparent(spec.trace)
-    if caller is None or not tracer.is_sampled(own_id, caller):
+    if not tracer.is_sampled(own_id, caller):
         return None
-    return Sampled(caller.trace_id, caller.span_id if step is None else derive_span_id(own_id, Part.PLAN))
+    parent_id = caller.span_id if step is None else derive_span_id(own_id, Part.PLAN)
+    return Sampled(caller.trace_id, parent_id, caller.state)
+
+
+def find_caller(assignment: "Assignment") -> TraceContext | None:
+    """The span that it belongs to: of the request that started it or its run, or that created its one-time job."""
+    spec = assignment.spec
+    if assignment.trace is not None or spec is None or spec.trace is None or spec.recurs:
+        return assignment.trace
+    return parse_traceparent(spec.trace, spec.tracestate)

@@ -57,6 +57,7 @@ class _Traced:
 
     trace_id: str
     parent_id: str | None
+    state: str | None
     called_s: float | None = None
 
 
@@ -74,9 +75,11 @@ class TracedRunner(Runner):
             super().start(group, assignment)
             return
         leased = assignment.leased
-        traced = self._traced[leased.id, leased.attempt_no] = _Traced(sampled.trace_id, sampled.parent_id)
+        traced = self._traced[leased.id, leased.attempt_no] = _Traced(
+            sampled.trace_id, sampled.parent_id, sampled.state
+        )
         context = copy_context()
-        context.run(enter_trace, _span_of(leased, traced.trace_id, Part.ATTEMPT).traceparent)
+        context.run(enter_trace, _span_of(leased, traced.trace_id, Part.ATTEMPT).traceparent, traced.state)
         context.run(super().start, group, assignment)
 
     def complete(self, assignment: Assignment, completion: Completion) -> None:
@@ -148,6 +151,7 @@ class TracedRunner(Runner):
                     end_s,
                     attributes,
                     links,
+                    traced.state,
                     error,
                 )
             )
@@ -216,7 +220,11 @@ def _span_of(leased: Leased, trace_id: str, part: Part) -> TraceContext:
 
 def _links_of(assignment: Assignment, spec: JobSpec) -> list[tuple[TraceContext, str]]:
     links = list(assignment.links or ())
-    if spec.recurs and spec.trace is not None and (created := parse_traceparent(spec.trace)) is not None:
+    if (
+        spec.recurs
+        and spec.trace is not None
+        and (created := parse_traceparent(spec.trace, spec.tracestate)) is not None
+    ):
         links.append((created, "last change of the job"))
     return links
 

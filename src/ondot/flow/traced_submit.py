@@ -23,7 +23,7 @@ def record_submits(
     def record(jobs: Sequence[Accepted]) -> None:
         ended_s = now().timestamp()
         for job in jobs:
-            own = None if job.spec.trace is None else parse_traceparent(job.spec.trace)
+            own = None if job.spec.trace is None else parse_traceparent(job.spec.trace, job.spec.tracestate)
             if own is None or own.span_id != derive_span_id(job.id, Part.SUBMIT):
                 continue
             tracer.record(
@@ -43,6 +43,7 @@ def record_submits(
                         "ondot.job.id": str(job.id),
                         "ondot.job.name": job.spec.name,
                     },
+                    state=own.state,
                 )
             )
 
@@ -50,4 +51,4 @@ def record_submits(
 
 
 def set_caller(specs: Sequence[JobSpec], caller: TraceContext) -> list[JobSpec]:
-    return [structs.replace(spec, trace=caller.traceparent) for spec in specs]
+    return [structs.replace(spec, trace=caller.traceparent, tracestate=caller.state) for spec in specs]

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import structs
 
-from ondot.model.job import NO_PAYLOAD, JobSpec
+from ondot.model.job import NO_PAYLOAD, TRACE_FIELDS, JobSpec
 
 MASK: Final = "•••"
 LONGEST: Final = 4096
@@ -20,7 +20,9 @@ Values = dict[str, Any]
 
 def show_spec(spec: JobSpec) -> Values:
     """The fields of a job that differ from their defaults."""
-    shown: Values = msgspec.json.decode(msgspec.json.encode(structs.replace(spec, payload=NO_PAYLOAD, trace=None)))
+    shown: Values = msgspec.json.decode(msgspec.json.encode(structs.replace(spec, payload=NO_PAYLOAD)))
+    for name in TRACE_FIELDS:
+        shown.pop(name, None)
     if spec.payload != NO_PAYLOAD:
         shown["payload"] = f"{MASK} ({len(bytes(spec.payload)):,} bytes)"
     target = shown["target"]
@@ -32,7 +34,11 @@ def show_spec(spec: JobSpec) -> Values:
 def show_changes(old: JobSpec, new: JobSpec) -> tuple[Values, Values]:
     """The fields that changed, before and after; a field at its default is None."""
     before, after = show_spec(old), show_spec(new)
-    names = [name for name in JobSpec.__struct_fields__ if name != "trace" and getattr(old, name) != getattr(new, name)]
+    names = [
+        name
+        for name in JobSpec.__struct_fields__
+        if name not in TRACE_FIELDS and getattr(old, name) != getattr(new, name)
+    ]
     return {name: before.get(name) for name in names}, {name: after.get(name) for name in names}
 
 

@@ -14,11 +14,12 @@ from typing import Any, Final
 from uuid import UUID
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ondot.model.errors import Fault, InvalidBody
 from ondot.model.pattern_tests import shown
 from ondot.model.text import hidden_in
+from ondot.model.trace import TraceContext
 
 MAX_TYPE: Final = 255
 MAX_SOURCE: Final = 1_024
@@ -29,6 +30,8 @@ MAX_EXTENSIONS: Final = 50
 MAX_EVENT_BYTES: Final = 256 * 1024
 MAX_EVENTS: Final = 1_000
 OWN_TYPES: Final = "ondot."
+TRACEPARENT: Final = "traceparent"
+TRACESTATE: Final = "tracestate"
 
 STRUCTURED: Final = "application/cloudevents+json"
 BATCH: Final = "application/cloudevents-batch+json"
@@ -111,6 +114,17 @@ def read_event(value: object, pointer: str = "", *, from_outside: bool = True) -
         fields,
         text,
     )
+
+
+def carry_trace(event: Event, trace: TraceContext | None) -> Event:
+    """The event with the trace of its request, by the extension of CloudEvents for that, unless it has its own."""
+    if trace is None or TRACEPARENT in event.value:
+        return event
+    value = {name: content for name, content in event.value.items() if name != TRACESTATE}
+    value[TRACEPARENT] = trace.traceparent
+    if trace.state is not None:
+        value[TRACESTATE] = trace.state
+    return structs.replace(event, value=value, text=_ENCODER.encode(value).decode())
 
 
 def fault_of_type(type_: str, *, from_outside: bool) -> str | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 _NOT_ALPHANUMERIC: Final = re.compile("[^0-9a-z]")
 
-_OF_ONDOT: Final = frozenset({"traceparent"})
+_OF_ONDOT: Final = frozenset({"traceparent", "tracestate"})
 _OF_ONDOT_PREFIXES: Final = ("webhook-", "ondot-")
 
 _OF_THE_CONNECTION: Final = frozenset(

@@ -70,6 +70,8 @@ class Throttle(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 TargetSpec = AttemptTarget | WorkflowTarget
 
+TRACE_FIELDS: Final = frozenset({"trace", "tracestate"})
+"""The fields of a spec that say where it comes from, not what it does."""
 CANCEL_GRACE_S: Final = 10.0
 """The time that a cancelled attempt has to stop by itself, unless the job has a `cancel_grace`."""
 HTTP_TIMEOUT_S: Final = 300.0
@@ -98,6 +100,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     trace: str | None = None
     """The `traceparent` of the request that created this version, if it had one. Executions of a one-time job belong to
     that trace; those of a recurring one have traces of their own, with a link to it."""
+    tracestate: str | None = None
+    """The `tracestate` that came with it."""
     retry: Retry = Retry()
     timeout_s: float | None = None
     key: str | None = None
@@ -165,8 +169,8 @@ def is_same_spec(wanted: JobSpec, stored: JobSpec) -> bool:
     """Whether a spec means the same as the stored one; an anchor that no user chose does not count."""
     # Through JSON and back, like the stored one: 60 and 60.0 are the same seconds.
     wanted = decode_spec(encode_spec(keep_anchors(keep_hidden(wanted, stored), stored)))
-    if wanted.trace != stored.trace:
-        wanted = structs.replace(wanted, trace=stored.trace)
+    if wanted.trace != stored.trace or wanted.tracestate != stored.tracestate:
+        wanted = structs.replace(wanted, trace=stored.trace, tracestate=stored.tracestate)
     return msgspec.json.encode(wanted) == msgspec.json.encode(stored)
 
 

@@ -1,4 +1,4 @@
-"""Trace context (O3): `traceparent` as W3C Trace Context defines it, and ids that follow from ondot's own.
+"""Trace context (O3): `traceparent` and `tracestate` as W3C Trace Context defines them, and ids made from ondot's own.
 
 An execution that no caller traces has a trace of its own, whose id is the id of the execution, or of its run if it is a
 step. The ids of its spans follow from that id and the attempt's number. So every worker knows the trace of an execution
@@ -6,6 +6,7 @@ and the spans of its earlier attempts, and nothing is stored for them.
 """
 
 import re
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Final
 from uuid import UUID
@@ -13,6 +14,17 @@ from uuid import UUID
 from msgspec import Struct
 
 _TRACEPARENT: Final = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?", re.ASCII)
+_MEMBER: Final = re.compile(
+    # The key, of a vendor or of a tenant of one, and a value that does not end with a blank.
+    r"([a-z][a-z0-9_*/-]{0,255}|[a-z0-9][a-z0-9_*/-]{0,240}@[a-z][a-z0-9_*/-]{0,13})"
+    r"=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{0,255}[\x21-\x2b\x2d-\x3c\x3e-\x7e]"
+)
+MAX_STATE: Final = 512
+"""The most characters of a `tracestate` that are passed on."""
+MAX_MEMBERS: Final = 32
+_LONG_MEMBER: Final = 128
+_MOST_READ: Final = 20_000
+"""More than 32 members of the longest key and value have."""
 _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
 _SAMPLED: Final = 1
@@ -30,26 +42,45 @@ class Part(IntEnum):
 
 
 class TraceContext(Struct, frozen=True):
-    """A span of a trace. Ids are lower-case hexadecimal."""
+    """A span of a trace. Ids are lower-case hexadecimal. `state`: its `tracestate`, which is passed on as it came."""
 
     trace_id: str
     span_id: str
     is_sampled: bool
+    state: str | None = None
 
     @property
     def traceparent(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{'01' if self.is_sampled else '00'}"
 
 
-def parse_traceparent(text: str) -> TraceContext | None:
-    """None if it is not valid: the standard asks to ignore such a header."""
+def parse_traceparent(text: str, state: str | None = None) -> TraceContext | None:
+    """None if it is not valid: the standard asks to ignore such a header. `state`: its `tracestate`, parsed already."""
     found = _TRACEPARENT.fullmatch(text)
     if found is None:
         return None
     version, trace_id, span_id, flags, more = found.groups()
     if version == "ff" or (version == "00" and more is not None) or trace_id == _NO_TRACE or span_id == _NO_SPAN:
         return None
-    return TraceContext(trace_id, span_id, bool(int(flags, 16) & _SAMPLED))
+    return TraceContext(trace_id, span_id, bool(int(flags, 16) & _SAMPLED), state)
+
+
+def parse_tracestate(headers: Sequence[str]) -> str | None:
+    """The `tracestate` of one or several headers, in their order; None if there is none, or it is not valid.
+
+    Of one that is too long, members over 128 characters go first, then the last ones: the newest member is the first.
+    """
+    if sum(map(len, headers)) > _MOST_READ:
+        return None
+    members = [member for header in headers for part in header.split(",") if (member := part.strip(" \t"))]
+    keys = {member.partition("=")[0] for member in members}
+    if len(members) > MAX_MEMBERS or len(keys) < len(members) or not all(map(_MEMBER.fullmatch, members)):
+        return None
+    if len(",".join(members)) > MAX_STATE:
+        members = [member for member in members if len(member) <= _LONG_MEMBER]
+    while len(text := ",".join(members)) > MAX_STATE:
+        members.pop()
+    return text or None
 
 
 def mix_bits(id_: UUID, number: int = 0) -> int:

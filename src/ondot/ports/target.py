@@ -96,6 +96,8 @@ class Call(Struct, frozen=True):
     """The `ondothops` of an event that the target sends; None: no event started the execution."""
     traceparent: str | None = None
     """The span that the call belongs to; None: no trace is known."""
+    tracestate: str | None = None
+    """Of its trace, as it came."""
 
     @property
     def fire_at(self) -> datetime:

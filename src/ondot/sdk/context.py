@@ -44,6 +44,7 @@ class Context:
         item: int | None = None,
         hops: int | None = None,
         traceparent: str | None = None,
+        tracestate: str | None = None,
     ) -> None:
         self.execution_id: Final = execution_id
         """The same for all attempts: use it as idempotency key for calls to other systems."""
@@ -65,6 +66,8 @@ class Context:
         """The `ondothops` of events that it sends, if an event started it, or None: `client.send_event(event, ctx)`."""
         self.traceparent: Final = traceparent
         """The W3C trace context of this attempt, to send along with calls to other systems, or None."""
+        self.tracestate: Final = tracestate
+        """The `tracestate` to send with it, or None."""
         self.results: Final = Results(results)
         """The results of the steps above this one, by name, if this attempt is a step of a workflow."""
         self._checkpoint: Any = None if checkpoint is None else msgspec.json.decode(checkpoint)

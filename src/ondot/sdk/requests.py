@@ -19,7 +19,7 @@ from ondot.model.errors import TooManyWrongKeys, Unavailable
 from ondot.model.urls import without_userinfo
 from ondot.proxies import is_this_machine
 from ondot.sdk.problems import TYPE, error_of
-from ondot.telemetry.trace_context import current_traceparent
+from ondot.telemetry.trace_context import current_trace
 
 if TYPE_CHECKING:
     import httpx2  # loaded at the first request: 35 ms that importing a module with functions need not take
@@ -110,8 +110,10 @@ class Requests:
         """`longer_s`: how long the server may wait before it answers, beyond the timeout."""
         client = self._client()
         timeout = self._timeout_s + longer_s
-        if (traceparent := current_traceparent()) is not None:
-            headers = {**(headers or {}), "traceparent": traceparent}
+        if (trace := current_trace()) is not None:
+            headers = {**(headers or {}), "traceparent": trace.traceparent}
+            if trace.state is not None:
+                headers["tracestate"] = trace.state
         with self._unavailable_if_unreachable(client):
             return await client.request(
                 method, path, params=_params(query), json=body, headers=headers, timeout=timeout

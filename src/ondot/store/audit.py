@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from ondot.model.ids import TenantNo, first_id_at, instant_of
+from ondot.model.trace import TraceContext
 from ondot.store.connection import Connection, Record
 from ondot.store.day_bounds import LAST_ID
 from ondot.store.newest import NO_ID, newest_first
@@ -110,6 +111,8 @@ class By:
     request_id: str | None = None
     home_tenant_no: TenantNo | None = None
     """The tenant of an owner who acts for another one; None: its own."""
+    trace: TraceContext | None = None
+    """The span that sent the request: what the change starts belongs to its trace (`store.traces`)."""
     operation: UUID | None = None
     """The change is a part of this operation on many (`flow.bulk`), and the operation's one entry stands for it."""
 

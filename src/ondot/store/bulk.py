@@ -14,6 +14,7 @@ import msgspec
 
 from ondot.model.bulk import KEPT_REFUSALS, MOST_UNDOABLE, BulkAction, BulkState, Kind, Seen
 from ondot.model.ids import TenantNo
+from ondot.model.trace import parse_traceparent
 from ondot.store.audit import By
 from ondot.store.connection import Connection, Record
 from ondot.store.dead_letters import LetterFilter, see_letters
@@ -98,6 +99,8 @@ class BulkTurn:
     home_tenant_no: TenantNo | None
     address: str | None
     request_id: str | None
+    traceparent: str | None
+    tracestate: str | None
     created_at: datetime
     due_at: datetime
     is_selection: bool
@@ -113,6 +116,7 @@ class BulkTurn:
             address=self.address,
             request_id=self.request_id,
             home_tenant_no=self.home_tenant_no,
+            trace=None if self.traceparent is None else parse_traceparent(self.traceparent, self.tracestate),
             operation=self.id,
         )
 
@@ -168,6 +172,8 @@ async def insert_bulk(
         by.home_tenant_no,
         by.address,
         by.request_id,
+        None if by.trace is None else by.trace.traceparent,
+        None if by.trace is None else by.trace.state,
     )
 
 

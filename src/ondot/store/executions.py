@@ -11,7 +11,9 @@ import msgspec
 
 from ondot.model.execution import Origin, Outcome, State
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo, first_id_at, instant_of
+from ondot.model.job import JobSpec
 from ondot.model.planning import first_execution_id
+from ondot.model.trace import find_trace_id
 from ondot.store.connection import Connection, Record
 from ondot.store.day_bounds import LAST_ID
 from ondot.store.newest import newest_first, read_kept
@@ -68,6 +70,15 @@ class ExecutionRow:
     """Of a step: its run; `job_id` is that of the workflow. `step_no`, `item_no`: which step and which of its items."""
     step_no: int | None = None
     item_no: int | None = None
+    trace: str | None = None
+    """The traceparent that it belongs to, or its run, where that is not its job's."""
+
+    def find_trace_id(self, spec: JobSpec | None) -> str | None:
+        """The id of its trace. None if its definition is gone, which may have named the trace of its caller."""
+        if spec is None and self.trace is None:
+            return None
+        of_job = None if spec is None or spec.recurs else spec.trace
+        return find_trace_id(self.trace or of_job, self.run_id or self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,6 +351,7 @@ def _execution_row(row: Record) -> ExecutionRow:
         run_id=ExecutionId(row["job_id"]) if is_step else None,
         step_no=row.get("step_no") if is_step else None,
         item_no=row.get("item_no") if is_step else None,
+        trace=row["trace"],
     )
 
 

@@ -83,6 +83,7 @@ class NewBackfill:
     concurrency: int
     total: int
     partition_no: int
+    traceparent: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +186,7 @@ async def insert_backfill(connection: Connection, tenant_no: TenantNo, backfill:
         backfill.concurrency,
         backfill.total,
         backfill.partition_no,
+        backfill.traceparent,
     )
 
 

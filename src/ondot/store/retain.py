@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
+from uuid import UUID
 
-from ondot.model.ids import EPOCH, JobId
+from ondot.model.ids import EPOCH, ExecutionId, JobId
 from ondot.store.connection import Connection
 from ondot.store.newest import NO_ID
 from ondot.store.queries import load_queries
+from ondot.store.steps import find_ends_missed
 
 _SQL = load_queries("retain")
 
@@ -49,3 +51,13 @@ async def forget_versions(connection: Connection, days: int, limit: int) -> int:
 async def forget(connection: Connection, aged: Aged, days: int, limit: int) -> int:
     """Remove one batch of rows that are older than `days`; returns how many."""
     return int(await connection.fetchval(_SQL[f"forget_{aged}"].text, days, limit))
+
+
+async def forget_traces(connection: Connection, days: int, after: UUID, limit: int) -> UUID | None:
+    """Remove the traces of executions whose history has gone, some at a time; returns where to continue (None: at the
+    end). Few old ones stay: of runs that took weeks."""
+    rows = await connection.fetch(_SQL["find_old_traces"].text, days, after, limit)
+    ids = [ExecutionId(row["execution_id"]) for row in rows]
+    kept = await find_ends_missed(connection, ids)
+    await connection.execute(_SQL["remove_traces"].text, [id_ for id_ in ids if id_ not in kept])
+    return ids[-1] if len(ids) == limit else None

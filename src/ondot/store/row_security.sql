@@ -35,7 +35,7 @@ BEGIN
         'dead_letter', 'dependency', 'dependent', 'event', 'event_match', 'event_wait', 'event_window', 'execution',
         'gate', 'gated', 'history', 'item', 'job', 'job_once', 'job_version', 'line', 'log', 'map_portion',
         'mapped', 'miss', 'object', 'owed', 'past_step', 'ready', 'repair', 'run', 'skipped', 'slot', 'step', 'step_wait',
-        'saved_view', 'streak', 'subscription', 'timer', 'waiting', 'watch'
+        'saved_view', 'streak', 'subscription', 'timer', 'trace', 'waiting', 'watch'
     ] LOOP
         IF EXISTS (SELECT FROM pg_policy WHERE polrelid = format('ondot.%I', name)::regclass AND polname = 'own_tenant') THEN
             CONTINUE;

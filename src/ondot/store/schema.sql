@@ -135,6 +135,7 @@ CREATE TABLE ondot.backfill (
     existing integer NOT NULL DEFAULT 0,
     newest_first boolean NOT NULL,
     state text NOT NULL,
+    traceparent text,
     CONSTRAINT backfill_pkey PRIMARY KEY (id),
     CONSTRAINT backfill_state_check CHECK ((state = ANY (ARRAY['RUNNING'::text, 'DONE'::text, 'CANCELLED'::text])))
 ) WITH (fillfactor=80);
@@ -179,6 +180,8 @@ CREATE TABLE ondot.bulk (
     home_tenant_no integer,
     address text,
     request_id text,
+    traceparent text,
+    tracestate text,
     CONSTRAINT bulk_kind_check CHECK ((kind = ANY (ARRAY['executions'::text, 'jobs'::text, 'dead_letters'::text, 'runs'::text]))),
     CONSTRAINT bulk_pkey PRIMARY KEY (id),
     CONSTRAINT bulk_state_check CHECK ((state = ANY (ARRAY['RUNNING'::text, 'DONE'::text, 'CANCELLED'::text])))
@@ -1333,6 +1336,14 @@ CREATE TABLE ondot.timer (
 CREATE INDEX timer_due ON ondot.timer USING btree (partition_no, next_fire_at);
 CREATE INDEX timer_over ON ondot.timer USING btree (fired_through, job_id) WHERE (next_fire_at = 'infinity'::timestamp with time zone);
 CREATE INDEX timer_tenant ON ondot.timer USING btree (tenant_no) WHERE (tenant_no > 1);
+
+CREATE TABLE ondot.trace (
+    execution_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    traceparent text NOT NULL,
+    tracestate text,
+    CONSTRAINT trace_pkey PRIMARY KEY (execution_id)
+);
 
 CREATE TABLE ondot.waiting (
     gate_id uuid NOT NULL,

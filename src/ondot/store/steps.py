@@ -10,6 +10,7 @@ from typing import Any
 from uuid import UUID
 
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.trace import TraceContext, parse_traceparent
 from ondot.model.workflow.progress import StepRow
 from ondot.model.workflow.states import StepState
 from ondot.store.connection import Connection, Record
@@ -145,12 +146,19 @@ async def find_ends_missed(connection: Connection, ids: Sequence[UUID]) -> dict[
 
 async def find_step_nos(
     connection: Connection, ids: Sequence[ExecutionId], *, with_payloads: bool
-) -> dict[ExecutionId, tuple[JobId, int, int | None, bool, str | None]]:
-    """Of which workflow, step and item these executions are, whether an event started the run, and their own payloads,
-    if they have any."""
+) -> dict[ExecutionId, tuple[JobId, int, int | None, bool, str | None, TraceContext | None]]:
+    """Of which workflow, step and item these executions are, whether an event started the run, their own payloads,
+    and the trace of the run, if they have any."""
     rows = await connection.fetch(_SQL["find_step_nos"].text, ids, with_payloads)
     return {
-        row["id"]: (row["job_id"], row["step_no"], row["item_no"], bool(row["is_of_event"]), row["payload"])
+        row["id"]: (
+            row["job_id"],
+            row["step_no"],
+            row["item_no"],
+            bool(row["is_of_event"]),
+            row["payload"],
+            None if row["trace"] is None else parse_traceparent(*row["trace"]),
+        )
         for row in rows
     }
 

@@ -150,6 +150,8 @@ def facts(call: Call) -> dict[str, str]:
         known["ONDOT_HOPS"] = str(call.hops)
     if call.traceparent is not None:
         known["TRACEPARENT"] = call.traceparent
+    if call.tracestate is not None:
+        known["TRACESTATE"] = call.tracestate
     return known
 
 

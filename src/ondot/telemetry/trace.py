@@ -13,7 +13,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from uuid import UUID
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from ondot.model.trace import TraceContext, mix_bits
 from ondot.telemetry.log import get_logger
@@ -54,6 +54,8 @@ class Span(Struct, frozen=True):
     attributes: Attributes
     links: Sequence[tuple[TraceContext, str]] = ()
     """Spans that led to this one, and how."""
+    state: str | None = None
+    """The `tracestate` of its trace."""
     error: str | None = None
     """A code. Messages may hold data of users."""
 
@@ -106,8 +108,8 @@ class Tracer:
             SPANS_LOST.inc()
             return
         trace = self._trace
-        own = TraceContext(span.trace_id, span.span_id, is_sampled=True)
-        parent = None if span.parent_id is None else TraceContext(span.trace_id, span.parent_id, is_sampled=True)
+        own = TraceContext(span.trace_id, span.span_id, is_sampled=True, state=span.state)
+        parent = None if span.parent_id is None else structs.replace(own, span_id=span.parent_id)
         start_ns = int(span.start_s * _NANOSECONDS)
         status = trace.Status() if span.error is None else trace.Status(trace.StatusCode.ERROR, span.error)
         self._processor.on_end(
@@ -132,7 +134,8 @@ class Tracer:
 
     def _span_context(self, of: TraceContext, *, is_remote: bool = False) -> Any:
         flags = self._trace.TraceFlags(int(of.is_sampled))
-        return self._trace.SpanContext(int(of.trace_id, 16), int(of.span_id, 16), is_remote, flags)
+        state = None if of.state is None else self._trace.TraceState.from_header([of.state])
+        return self._trace.SpanContext(int(of.trace_id, 16), int(of.span_id, 16), is_remote, flags, state)
 
     def close(self, within_s: float) -> None:
         """Send the last spans. A collector that does not answer must not keep the process."""

@@ -21,7 +21,6 @@ from ondot.model.execution import TERMINAL, Outcome, State
 from ondot.model.explain_facts import Explanation
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.job import JobSpec
-from ondot.model.trace import find_trace_id
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.dead_letters import LetterRow, get_letter
@@ -233,7 +232,7 @@ def _view(
         letter=_letter(letter),
         replay_of=row.replay_of,
         step=step,
-        trace_id=None if spec is None else find_trace_id(None if spec.recurs else spec.trace, row.run_id or row.id),
+        trace_id=row.find_trace_id(spec),
         trace_url=None,
     )
 

@@ -12,12 +12,14 @@ from ondot.api.backpressure import QUEUE_FULL
 from ondot.api.dependencies import RequestServices, Services, Tenant, caller_of, check_active, needs, services_of
 from ondot.api.parameters import Cursor, Instant, Limit, check_instant, id_in_path, only_known_parameters, parse_cursor
 from ondot.api.request_body import read_body
+from ondot.api.traces import caller_trace
 from ondot.document.sent_events import most_bytes, read_sent
 from ondot.model.access import Right
 from ondot.model.errors import Fault, InvalidBody, NotFound
-from ondot.model.event import BATCH, MAX_ID, MAX_SOURCE, MAX_SUBJECT, MAX_TYPE, STRUCTURED, Event
+from ondot.model.event import BATCH, MAX_ID, MAX_SOURCE, MAX_SUBJECT, MAX_TYPE, STRUCTURED, Event, carry_trace
 from ondot.model.ids import TenantNo
 from ondot.model.own_events import HOPS, why_too_far
+from ondot.model.trace import TraceContext
 from ondot.store.events import Answer, EventFilter, EventRow, MatchRow, get_event, list_events, list_matches
 from ondot.telemetry.log import get_logger
 
@@ -56,7 +58,7 @@ class EventOut(BaseModel):
     id: UUID
     received_at: datetime
     matched: int = Field(description="How many jobs it matched.")
-    event: dict[str, Any] = Field(description="As it was sent.")
+    event: dict[str, Any] = Field(description="As it was sent; with the `traceparent` of its request if it had none.")
 
 
 class EventDetail(EventOut):
@@ -116,13 +118,17 @@ async def send_events(request: Request) -> Response:
     events, is_batch = await services.intake.parse(
         lambda: read_sent(headers, content_type, raw), is_slow=len(raw) > LARGE
     )
-    answers = await receive_events(services, caller.tenant_no, events)
+    answers = await receive_events(services, caller.tenant_no, events, caller_trace(request.scope))
     body = {"events": answers} if is_batch else answers[0]
     return Response(_ENCODER.encode(body), status_code=202, media_type="application/json")
 
 
-async def receive_events(services: Services, tenant_no: TenantNo, events: list[Event]) -> list[Answer]:
-    """Within the tenant's quotas and the room of its pools."""
+async def receive_events(
+    services: Services, tenant_no: TenantNo, events: list[Event], trace: TraceContext | None
+) -> list[Answer]:
+    """Within the tenant's quotas and the room of its pools. `trace`: of the request."""
+    if trace is not None:
+        events = [carry_trace(event, trace) for event in events]
     faults = [
         Fault(f"/{place}/{HOPS}" if len(events) > 1 else f"/{HOPS}", why)
         for place, event in enumerate(events)

@@ -18,6 +18,7 @@ from ondot.api.parameters import Limit, only_known_parameters
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
 from ondot.api.responses import Page
 from ondot.api.routes.events import LARGE, receive_events
+from ondot.api.traces import caller_trace
 from ondot.document.hooks import HookBody, RotateHookBody, read_webhook
 from ondot.document.reading import read_form
 from ondot.flow.events.hooks import Render, Shown, event_id, event_of, slack_challenge, unknown_hook
@@ -182,7 +183,7 @@ async def receive(request: Request, services: RequestServices) -> Response:
         return JSONResponse({"challenge": challenge})
     id_ = event_id(hook, headers, raw, services.database.clock.new_id())
     event = read_event(event_of(hook, id_, headers, data))
-    [answer] = await receive_events(services, hook.tenant_no, [event])
+    [answer] = await receive_events(services, hook.tenant_no, [event], caller_trace(request.scope))
     await services.hooks.record_use(hook)
     if hook.signature is Signature.SLACK:
         return Response(status_code=200)  # Slack shows the body of an answer to people

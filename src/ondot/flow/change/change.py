@@ -44,7 +44,7 @@ from ondot.model.errors import Conflict, NotFound
 from ondot.model.execution import CANCEL, SKIP
 from ondot.model.gates import changed_rates, encode_stages
 from ondot.model.ids import JobId, PoolNo, TenantNo
-from ondot.model.job import JobSpec, JobState, fill_in_schedule, is_same_spec
+from ondot.model.job import TRACE_FIELDS, JobSpec, JobState, fill_in_schedule, is_same_spec
 from ondot.model.misfire import MissedPolicy
 from ondot.model.own_events import JOB_PAUSED
 from ondot.model.planning import Timer, next_or_look_again
@@ -95,7 +95,7 @@ async def update(
         job = await lock(work, job_id, if_version)
         if job.version != before.version or not database.clock.agrees(moment, job.now):
             spec = await compute(await _read(work.connection, tenant_no, job_id), job.now)
-        spec = _as_stored(spec, job)
+        spec = _with_trace(_as_stored(spec, job), job.spec, by)
         if not (only_if_changed and is_same_spec(spec, job.spec)):
             wakes = await update_locked(work, job, spec, by=by)
         row = await _read(work.connection, tenant_no, job_id)
@@ -355,7 +355,7 @@ async def _read(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> J
 
 
 def _list_changes(old: JobSpec, new: JobSpec) -> list[str]:
-    names = (field for field in JobSpec.__struct_fields__ if field != "trace")
+    names = (field for field in JobSpec.__struct_fields__ if field not in TRACE_FIELDS)
     return [field for field in names if getattr(old, field) != getattr(new, field)]
 
 
@@ -363,6 +363,13 @@ def _as_stored(spec: JobSpec, job: LockedJob) -> JobSpec:
     if spec.key not in {None, job.spec.key}:
         raise Conflict(f"The key of a job stays {job.spec.key!r}: leave it out, or create another job.")
     return structs.replace(fill_in_schedule(spec, job.id, job.now), key=job.spec.key)
+
+
+def _with_trace(spec: JobSpec, old: JobSpec, by: By | None) -> JobSpec:
+    """The trace of a version is that of its request, or of the version before: a one-time job stays with its caller."""
+    if by is not None and by.trace is not None:
+        return structs.replace(spec, trace=by.trace.traceparent, tracestate=by.trace.state)
+    return structs.replace(spec, trace=old.trace, tracestate=old.tracestate)
 
 
 def _deadline_s(spec: JobSpec, job_id: JobId) -> float | None:

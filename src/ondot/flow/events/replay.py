@@ -20,6 +20,7 @@ from ondot.store.database import Database
 from ondot.store.events import get_event
 from ondot.store.executions import insert_execution
 from ondot.store.jobs import get_job, share_jobs
+from ondot.store.traces import put_traces
 
 
 async def replay_event(
@@ -70,6 +71,7 @@ async def replay_event(
             stages=encode_stages(job.spec.limits, tenant_no, job_id),
             start_within_s=job.spec.start_deadline_s,
         )
+        await put_traces(work.connection, tenant_no, [execution_id], by.trace)
         detail = {"event_id": event_id, "type": event.type, "execution_id": execution_id}
         await record_change(work.connection, tenant_no, by, "event.replay", job_id, detail)
         text = render(execution_id)

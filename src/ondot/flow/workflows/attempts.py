@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from ondot.model.ids import ExecutionId, JobId
 from ondot.model.job import JobSpec
+from ondot.model.trace import TraceContext
 from ondot.model.workflow.graph import compile_graph
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.step_spec import step_job_spec
@@ -31,6 +32,8 @@ class StepAttempt(Struct, frozen=True):
     """An event started its run."""
     payload: bytes | None = None
     """The execution's own, if it was asked for; None: that of the spec."""
+    trace: TraceContext | None = None
+    """Of its run, if that is not its job's."""
 
 
 async def find_step_attempts(
@@ -51,7 +54,7 @@ async def find_step_attempts(
         spec = found.get(versions[id_]) if id_ in versions else None
         if spec is None or not isinstance(spec.target, WorkflowTarget):
             continue
-        job_id, step_no, item_no, is_of_event, payload = steps[id_]
+        job_id, step_no, item_no, is_of_event, payload, trace = steps[id_]
         graph = compile_graph(spec.target)
         # A workflow with a key may be a step of another, which reads the results of its last steps.
         is_read = bool(graph.children[step_no]) or spec.key is not None
@@ -64,5 +67,6 @@ async def find_step_attempts(
             is_read,
             is_of_event,
             None if payload is None else payload.encode(),
+            trace,
         )
     return attempts

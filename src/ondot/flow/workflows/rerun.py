@@ -51,6 +51,7 @@ from ondot.store.repairs import insert_repair, reset_steps
 from ondot.store.reruns import NewRerun, NewStep, copy_maps, copy_steps, find_oldest_items, insert_rerun
 from ondot.store.runs import RunRow, lock_run, read_run
 from ondot.store.steps import find_all_steps, find_ends_missed
+from ondot.store.traces import put_traces
 from ondot.telemetry.log import get_logger
 
 TAKEN_OVER: Final = "taken over"
@@ -214,6 +215,7 @@ async def _make(
         spec.start_deadline_s,
     )
     queued = await insert_rerun(connection, tenant_no, new)
+    await put_traces(connection, tenant_no, [id_], by.trace)
     await _copy(work, run, id_, plan, wanted)
     await insert_repair(connection, tenant_no, repair_id, id_, "rerun", by, done.named)
     before = {plan.new.names[no]: _state_before(plan, no) for no in sorted(plan.again)[:AUDITED]}

@@ -47,4 +47,5 @@ def step_job_spec(spec: JobSpec, step_no: int) -> JobSpec:
         limits=step.limits,
         cancel_grace_s=spec.cancel_grace_s,
         trace=None if spec.recurs else spec.trace,
+        tracestate=None if spec.recurs else spec.tracestate,
     )

@@ -2,13 +2,13 @@
 -- It is done at once if nothing matches. Only `next_at` says when it continues: see the migration.
 -- $1 tenant_no, $2 id, $3 kind, $4 action, $5 filter, $6 q, $7 ids, $8 change, $9 payload, $10 current_version, $11 reason,
 -- $12 actor, $13 per_s, $14 total, $15 total_is_least, $16 undo_of, $17 key_id, $18 user_id, $19 home_tenant_no, $20 address,
--- $21 request_id
+-- $21 request_id, $22 traceparent, $23 tracestate
 INSERT INTO ondot.bulk (id, tenant_no, kind, action, filter, q, ids, change, payload, current_version, reason, actor, per_s,
                         total, total_is_least, undo_of, key_id, user_id, home_tenant_no, address, request_id,
-                        state, next_at, created_at, ended_at)
+                        traceparent, tracestate, state, next_at, created_at, ended_at)
 VALUES ($2::uuid, $1::integer, $3::text, $4::text, $5::text::jsonb, $6::text, $7::uuid[], $8::text::jsonb, $9::text::json,
         $10::boolean, $11::text, $12::text, $13::double precision, $14::integer, $15::boolean, $16::uuid, $17::uuid,
-        $18::uuid, $19::integer, $20::text, $21::text,
+        $18::uuid, $19::integer, $20::text, $21::text, $22::text, $23::text,
         CASE WHEN $14 = 0 THEN 'DONE' ELSE 'RUNNING' END, ondot.clock(), ondot.clock(),
         CASE WHEN $14 = 0 THEN ondot.clock() END);
 
@@ -40,7 +40,7 @@ FROM (
 WHERE b.id = d.id
 RETURNING b.id, b.tenant_no, b.kind, b.action, b.filter, b.q, b.change, b.payload, b.current_version, b.reason, b.actor,
           b.per_s, b.total, b.done, b.refused, b.through_id, b.later, b.undo_of, b.key_id, b.user_id, b.home_tenant_no,
-          b.address, b.request_id, b.created_at, d.due_at, b.ids IS NOT NULL AS is_selection;
+          b.address, b.request_id, b.traceparent, b.tracestate, b.created_at, d.due_at, b.ids IS NOT NULL AS is_selection;
 
 -- name: next_selected :many
 -- index: bulk_pkey

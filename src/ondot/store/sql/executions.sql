@@ -1,3 +1,7 @@
+-- fragment: trace_of
+-- The traceparent of an execution `e`, or of its run `r` if it is a step, where that is not its job's. $1 is the tenant.
+(SELECT x.traceparent FROM ondot.trace x WHERE x.execution_id = coalesce(r.id, e.id) AND x.tenant_no = $1)
+
 -- name: insert_execution :one
 -- transition: plan        locks: none (new rows), then gates
 -- A run-now or a replay: it is no fire, so the unique key of fires does not apply.
@@ -21,7 +25,7 @@ SELECT id, payload FROM ondot.execution WHERE id = ANY ($1::uuid[]);
 -- name: get_execution :one
 -- index: execution_pkey, history_pkey, run_pkey
 -- $1 tenant_no, $2 id
-SELECT e.*, p.name AS pool, c.progress, c.message AS progress_message, c.checkpoint, r.job_id AS workflow_id
+SELECT e.*, p.name AS pool, c.progress, c.message AS progress_message, c.checkpoint, r.job_id AS workflow_id, {{trace_of}} AS trace
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at, tenant_no,
            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
@@ -84,7 +88,7 @@ WITH page AS MATERIALIZED (
     )
     ORDER BY due_at DESC, id DESC LIMIT $3::integer
 )
-SELECT e.*, p.name AS pool, r.job_id AS workflow_id
+SELECT e.*, p.name AS pool, r.job_id AS workflow_id, {{trace_of}} AS trace
 FROM page g
 CROSS JOIN LATERAL (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
@@ -105,7 +109,7 @@ ORDER BY g.due_at DESC, g.id DESC;
 -- index: execution_pkey, history_pkey, run_pkey
 -- Executions by their ids, newest first.
 -- $1 tenant_no, $2 ids
-SELECT e.*, p.name AS pool, r.job_id AS workflow_id
+SELECT e.*, p.name AS pool, r.job_id AS workflow_id, {{trace_of}} AS trace
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,
@@ -133,7 +137,7 @@ SELECT fire_at FROM ondot.history WHERE id = $2 AND tenant_no = $1;
 -- Those of one job, or the steps of one run, in a range of ids: the newest by id, or by when they were due.
 -- $1 tenant_no, $2 from id, $3 limit, $4 state, $5 job_id, $6 before id, $7 and $8 when the last of the page before was
 -- due, and its id (NULL: none), $9 by when they were due
-SELECT e.*, p.name AS pool, r.job_id AS workflow_id
+SELECT e.*, p.name AS pool, r.job_id AS workflow_id, {{trace_of}} AS trace
 FROM (
     SELECT id, job_id, job_version, worker_id, fire_at, ready_at, started_at, NULL::timestamptz AS ended_at,
            pool_no, attempt_no, failures, losses, class, state, origin, NULL AS reason, payload, NULL::json AS result,

@@ -108,7 +108,7 @@ RETURNING from_at, to_at, count, job_version;
 -- locks: none (new rows)
 -- A range without a fire is done at once.
 -- $1 tenant_no, $2 id, $3 job_id, $4 job_version, $5 from_at, $6 to_at, $7 newest_first, $8 concurrency, $9 total,
--- $10 partition_no
+-- $10 partition_no, $11 traceparent of the request (NULL: none)
 WITH owed AS (
     INSERT INTO ondot.owed (id, job_id, from_at, to_at, turn_at, count, tenant_no, job_version, concurrency,
                             partition_no, newest_first, origin)
@@ -117,9 +117,9 @@ WITH owed AS (
     WHERE $9 > 0
 )
 INSERT INTO ondot.backfill (id, job_id, from_at, to_at, created_at, ended_at, tenant_no, job_version, concurrency, total,
-                            newest_first, state)
+                            newest_first, state, traceparent)
 SELECT $2, $3, $5, $6, ondot.clock(), CASE WHEN $9 = 0 THEN ondot.clock() END, $1, $4, $8, $9, $7,
-       CASE WHEN $9 = 0 THEN 'DONE' ELSE 'RUNNING' END
+       CASE WHEN $9 = 0 THEN 'DONE' ELSE 'RUNNING' END, $11::text
 RETURNING id;
 
 -- name: end_backfill :one

@@ -216,3 +216,18 @@ WITH old AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM items) + (SELECT count(*) FROM past) + (SELECT count(*) FROM steps)
        + (SELECT count(*) FROM gone) AS count;
+
+-- name: find_old_traces :many
+-- index: trace_pkey, execution_pkey
+-- Traces of executions that were made long ago and do not run any more.
+-- $1 days, $2 after execution_id, $3 limit
+SELECT execution_id FROM ondot.trace r
+WHERE execution_id > $2::uuid AND execution_id < ondot.first_id_at(ondot.clock() - {{shortest}})
+  AND execution_id < ondot.first_id_at(ondot.clock() - {{kept}})
+  AND (SELECT true FROM ondot.execution e WHERE e.id = r.execution_id) IS NULL
+ORDER BY execution_id LIMIT $3::integer;
+
+-- name: remove_traces :none
+-- locks: traces        index: trace_pkey
+-- $1 execution ids
+DELETE FROM ondot.trace WHERE execution_id = ANY ($1::uuid[]);

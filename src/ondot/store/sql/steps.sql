@@ -83,11 +83,14 @@ SELECT id, step_no, item_no, state FROM ondot.execution
 WHERE job_id = $1::uuid AND origin NOT IN ('fire', 'backfill') AND origin = 'step';
 
 -- name: find_step_nos :many
--- index: execution_pkey, run_pkey
--- Of which workflow, step and item executions are that a worker has leased, what started their run, and their own payloads.
+-- index: execution_pkey, run_pkey, trace_pkey
+-- Of which workflow, step and item executions are that a worker has leased, what started their run, their own payloads, and
+-- the trace of their run. It is looked up only for runs that a request may have started.
 -- $1 ids, $2 whether payloads are wanted
 SELECT e.id, r.job_id, e.step_no, e.item_no, x.origin = 'event' AS is_of_event,
-       CASE WHEN $2::boolean THEN e.payload END AS payload
+       CASE WHEN $2::boolean THEN e.payload END AS payload,
+       CASE WHEN x.origin IN ('run', 'replay', 'event') THEN
+           (SELECT ARRAY[t.traceparent, t.tracestate] FROM ondot.trace t WHERE t.execution_id = r.id) END AS trace
 FROM ondot.execution e JOIN ondot.run r ON r.id = e.job_id LEFT JOIN ondot.execution x ON x.id = r.id
 WHERE e.id = ANY ($1::uuid[]);
 

@@ -83,6 +83,7 @@ class Attempt:
             item=call.item_no,
             hops=call.hops,
             traceparent=call.traceparent,
+            tracestate=call.tracestate,
         )
 
     def begin(self) -> bool:

@@ -129,6 +129,7 @@ class Child(asyncio.Protocol):
             item_no=begin.item_no,
             hops=begin.hops,
             traceparent=begin.traceparent,
+            tracestate=begin.tracestate,
         )
         done = partial(Done, number)
         try:

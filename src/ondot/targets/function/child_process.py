@@ -104,6 +104,7 @@ class Child(asyncio.Protocol):
                 item_no=call.item_no,
                 hops=call.hops,
                 traceparent=call.traceparent,
+                tracestate=call.tracestate,
             )
         )
         if self.is_lost:

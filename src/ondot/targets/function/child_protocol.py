@@ -41,6 +41,7 @@ class Begin(Struct, frozen=True, tag="begin"):
     item_no: int | None = None
     hops: int | None = None
     traceparent: str | None = None
+    tracestate: str | None = None
 
 
 class Ask(Struct, frozen=True, tag="cancel"):

@@ -147,7 +147,7 @@ class FunctionCaller(Target[FunctionTarget]):
         context = copy_context()
         context.run(PRINTING.set, attempt.write)
         if attempt.call.traceparent is not None:
-            context.run(enter_trace, attempt.call.traceparent)
+            context.run(enter_trace, attempt.call.traceparent, attempt.call.tracestate)
         attempt.task = attempt.loop.create_task(
             self._run(handler, attempt, function), name=handler.task_name, context=context
         )

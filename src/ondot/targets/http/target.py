@@ -247,6 +247,8 @@ def headers(spec: HttpTarget, call: Call, now: datetime, hop: Hop) -> CIMultiDic
             "traceparent": call.traceparent or new_traceparent(call.run_id or call.execution_id, secrets.token_hex(8)),
         }
     )
+    if call.tracestate is not None:
+        merged["tracestate"] = call.tracestate
     if call.run_id is not None:
         merged["ondot-run-id"] = str(call.run_id)
         merged["ondot-step"] = call.step or ""
