@@ -14,6 +14,7 @@ from ondot.flow.attempt_log import AttemptLogs
 from ondot.model.gates import Limits, Rate
 from ondot.model.outcome import Cancelled, Succeeded
 from ondot.model.retry import Retry
+from ondot.model.trace import parse_traceparent
 from ondot.store.search import search_executions
 from tests.cli.running import Ran, ondot
 from tests.cli.samples import EXECUTION_ID, execution
@@ -264,3 +265,20 @@ async def test_lists_are_searched_and_a_list_that_stopped_early_says_how_to_go_o
         lines = await run(page, "execution", "list", "-q", "nothing-like-this", "-o", "jsonl", "--cursor", cursor)
         assert (lines.out, "go on with --cursor" in lines.err) == ("", True)
         assert (await answer(page, "execution", "list", "-q", "nothing-like-this"))["searched_through"]
+
+
+@proves("O3", "O5")
+async def test_a_command_continues_the_trace_of_the_program_that_calls_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accepted = await world.submit(job(schedule=every(3600, world.now)))
+    async with served(world.database) as page:
+        for traceparent in ("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "nonsense"):
+            monkeypatch.setenv("TRACEPARENT", traceparent)
+            monkeypatch.setenv("TRACESTATE", "rojo=1")
+            assert (await run(page, "job", "run", str(accepted.id))).code == 0
+    worker = await world.worker()
+    traces = [assignment.trace for assignment in await worker.lease()]
+    expected = parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1")
+    assert expected in traces
+    assert traces.count(None) == 1

@@ -15,6 +15,7 @@ from ondot.model.execution import State
 from ondot.model.ids import JobId
 from ondot.sdk.transaction import open_transaction, spec_of
 from ondot.store.connection import Connection
+from ondot.telemetry.trace_context import enter_trace
 from tests.proves import proves
 from tests.servers import Server, connected, new_database
 from tests.world import World
@@ -276,3 +277,24 @@ def test_an_invalid_key_is_rejected_before_the_database_is_called(name: str, key
     with pytest.raises(InvalidBody) as caught:
         spec_of({"name": "report", "target": {"function": "report"}, name: key})
     assert [fault.pointer for fault in caught.value.faults] == [f"/{name}"]
+
+
+@proves("O3", "E11")
+async def test_jobs_enqueued_in_a_transaction_belong_to_the_current_trace(
+    world: World, app: Ondot, mine: Connection
+) -> None:
+    @app.job
+    async def report() -> None: ...
+
+    traceparent, tracestate = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1"
+
+    async def enqueue() -> None:
+        enter_trace(traceparent, tracestate)
+        async with mine.transaction(), app.transaction(mine):
+            await report.enqueue()
+            await report.enqueue_many([{}, {}])
+
+    await asyncio.create_task(enqueue())  # in a context of its own
+    worker = await world.worker()
+    specs = [assignment.spec for assignment in await worker.lease()]
+    assert [(spec.trace, spec.tracestate) for spec in specs if spec] == [(traceparent, tracestate)] * 3

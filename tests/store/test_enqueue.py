@@ -1,6 +1,7 @@
 """`ondot.enqueue` and `ondot.submit_spec`: a job in the caller's own transaction, from SQL."""
 
 import re
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -338,3 +339,40 @@ async def test_a_role_with_the_documented_grants_can_enqueue_and_do_nothing_else
         finally:
             await owner.execute("RESET ROLE")
             await owner.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+@proves("O3", "E11")
+async def test_a_job_enqueued_by_sql_belongs_to_the_trace_of_its_transaction(world: World) -> None:
+    traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    async with world.second_connection() as mine:
+        async with mine.transaction():
+            await mine.execute(f"SET LOCAL ondot.traceparent = '{traceparent}'; SET LOCAL ondot.tracestate = 'rojo=1'")
+            await mine.execute("SELECT ondot.enqueue('report', '{\"n\": 1}')")
+        # Not of the transaction after it; and what is not valid is ignored.
+        await mine.execute("SELECT ondot.enqueue('report')")
+        hostile = [traceparent.upper(), "00-" + "0" * 32 + "-00f067aa0ba902b7-01", "ff" + traceparent[2:], "x" * 1_000]
+        for text in (*hostile, traceparent + "-01"):
+            await mine.execute("SELECT set_config('ondot.traceparent', $1, false)", text)
+            await mine.execute("SELECT ondot.enqueue('report')")
+        for state in ("é", "a=1\nb: 2", "x" * 513, ""):
+            await mine.execute("SELECT set_config('ondot.traceparent', $1, false)", traceparent)
+            await mine.execute("SELECT set_config('ondot.tracestate', $1, false)", state)
+            await mine.execute("SELECT ondot.enqueue('report')")
+    specs = [decode_spec(row["spec"]) for row in await world.fetch("SELECT spec FROM ondot.job_once")]
+    assert Counter((spec.trace, spec.tracestate) for spec in specs) == {
+        (traceparent, "rojo=1"): 1,
+        (None, None): 6,
+        (traceparent, None): 4,
+    }
+    [first] = [spec for spec in specs if spec.tracestate]
+    assert bytes(first.payload) == b'{"n": 1}'
+
+
+@proves("O3", "E11")
+@pytest.mark.parametrize(
+    "field", [{"trace": 5}, {"tracestate": ["a=1"]}, {"tracestate": "a=1\r\nb: 2"}, {"trace": "é"}]
+)
+async def test_a_trace_that_is_no_text_of_a_header_is_refused(world: World, field: dict[str, Any]) -> None:
+    spec = {"name": "n", "target": {"kind": "function", "name": "f"}, **field}
+    with pytest.raises(INVALID, match="tracestate"):
+        await world.value("SELECT id FROM ondot.submit_spec($1::text::json)", msgspec.json.encode(spec).decode())

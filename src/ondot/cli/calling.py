@@ -4,6 +4,7 @@ Heavy modules are imported here, when a command needs them. The database of a ru
 so that `ondot doctor` and `ondot key create` need no URL.
 """
 
+import os
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -24,11 +25,14 @@ def ask(question: "Callable[[Client], Awaitable[Answer]]", *, tenant: str | None
 
     from ondot.sdk.client import Client
     from ondot.settings import load_settings
+    from ondot.telemetry.trace_context import enter_trace_of
 
     settings = load_settings()
     url, key = settings.server
 
     async def main() -> Answer:
+        # A program that a job runs continues the trace of its attempt.
+        enter_trace_of(os.environ)
         async with Client(url, key, tenant=tenant or settings.tenant) as client:
             return await question(client)
 

@@ -5,6 +5,7 @@ from typing import Final, get_args
 
 from ondot.model.job import Priority
 from ondot.model.text import MAX_NAME
+from ondot.model.trace import MAX_STATE
 
 DAY_S: Final = 86_400
 LONG_AGO_S: Final = 60
@@ -30,6 +31,7 @@ FOR_SQL: Final[Mapping[str, object]] = {
     "max_name": MAX_NAME,
     "max_payload_bytes": MAX_PAYLOAD_BYTES,
     "max_retries": MAX_RETRIES,
+    "max_tracestate": MAX_STATE,
     "pool_name": POOL_NAME,
     "priorities": ", ".join(get_args(Priority)),
     "long_ago_s": LONG_AGO_S,

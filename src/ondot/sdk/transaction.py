@@ -27,6 +27,7 @@ from ondot.model.ids import EPOCH
 from ondot.model.job import NO_PAYLOAD, JobSpec, encode_spec
 from ondot.model.text import MAX_NAME
 from ondot.sdk.options import ENQUEUED_ONLY, KEYS
+from ondot.telemetry.trace_context import current_trace
 
 Answer = dict[str, Any]
 
@@ -67,7 +68,7 @@ class CallersTransaction:
 
     async def submit(self, body: Mapping[str, Any]) -> Answer:
         """Store the job of a handler's body. Returns the API's answer, as far as it is known here."""
-        spec = spec_of(body)
+        spec = _with_trace(spec_of(body))
         when = body.get("schedule", {})
         at = datetime.fromisoformat(when["at"]) if "at" in when else None
         arguments = (encode_spec(spec), at, when.get("in"), self._tenant)
@@ -77,7 +78,7 @@ class CallersTransaction:
 
     async def submit_many(self, bodies: Sequence[Mapping[str, Any]]) -> list[Answer]:
         """The same for many jobs that are due now, with one statement."""
-        specs = [spec_of(body) for body in bodies]
+        specs = [_with_trace(spec_of(body)) for body in bodies]
         if not specs:
             return []
         texts = [encode_spec(structs.replace(spec, payload=NO_PAYLOAD)) for spec in specs]
@@ -158,6 +159,12 @@ def spec_of(body: Mapping[str, Any]) -> JobSpec:
     assert spec.limits is not None
     limits = structs.replace(spec.limits, key=keys.get("concurrency_key"), order_key=keys.get("order_key"))
     return structs.replace(spec, limits=limits)
+
+
+def _with_trace(spec: JobSpec) -> JobSpec:
+    """In the trace of the caller, as a request would be."""
+    trace = current_trace()
+    return spec if trace is None else structs.replace(spec, trace=trace.traceparent, tracestate=trace.state)
 
 
 def _is_plain(key: object) -> bool:

@@ -50,6 +50,10 @@ BEGIN
             OR (retries #>> '{}')::integer > {{max_retries}}) THEN
         fault := format('max_retries must be a whole number from 0 to {{max_retries}}, but is %s.', retries);
         advice := 'It counts the attempts after the first.';
+    ELSIF coalesce(json_typeof(spec->'trace'), 'string') <> 'string' OR coalesce(json_typeof(spec->'tracestate'), 'string') <> 'string'
+            OR concat(spec->>'trace', spec->>'tracestate') !~ '^[ -~]*$' OR length(spec->>'tracestate') > {{max_tracestate}} THEN
+        fault := 'trace and tracestate must be text in ASCII, of at most {{max_tracestate}} characters.';
+        advice := 'Leave them out, or give those of a request as they came.';
     END IF;
     FOR field, longest IN VALUES ('timeout_s', {{longest_attempt_s}}), ('start_deadline_s', {{longest_wait_s}}),
             ('cancel_grace_s', {{longest_cancel_grace_s}}) LOOP

@@ -3,6 +3,8 @@
 -- fire_at; NULL: now.
 -- It runs with the caller's rights; the documentation of transactions lists them. It sends no NOTIFY, which takes a lock that would make
 -- the callers' commits wait for each other: workers find the job when they look, once a second.
+-- Its trace: that of the spec, or of the session: SET LOCAL ondot.traceparent = '00-…', and ondot.tracestate. What is not
+-- valid is ignored, as the standard asks.
 -- A limited job gets a timer even if it is due, and a scheduler plans it within a second: an execution that enters a line
 -- locks a row that others wait for, and this transaction may stay open for long.
 -- Callers: ondot.enqueue, sdk/transaction.py.
@@ -22,8 +24,16 @@ DECLARE
     of_tenant integer;
     of_pool integer;
     of_class smallint;
+    traceparent text := current_setting('ondot.traceparent', true);
+    tracestate text;
 BEGIN
     PERFORM ondot.check_spec(spec);
+    IF traceparent ~ '^00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}$' AND spec->'trace' IS NULL THEN
+        tracestate := current_setting('ondot.tracestate', true);
+        spec := format('{"trace":%s,%s%s', to_json(traceparent),
+                       CASE WHEN tracestate ~ '^[ -~]+$' AND length(tracestate) <= {{max_tracestate}} THEN '"tracestate":' || to_json(tracestate) || ',' END,
+                       substr(ltrim(spec::text, E' \t\r\n'), 2))::json;
+    END IF;
     of_tenant := ondot.tenant_no_of(tenant, 1, octet_length((spec->'payload')::text));
     IF NOT isfinite(due) OR due < instant - interval '{{long_ago_s}} seconds' OR due >= '{{last_year}}-12-31 24:00:00+00' THEN
         RAISE EXCEPTION 'The job cannot be due at %.', due USING ERRCODE = 'invalid_parameter_value',
