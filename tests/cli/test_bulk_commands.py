@@ -42,6 +42,8 @@ async def test_jobs_that_match_are_counted_paused_and_resumed_by_an_undo(world: 
         )
         assert await world.value("SELECT count(*) FROM ondot.job WHERE state = 'PAUSED'") == 3
         [operation] = (await answer(page, "bulk", "list"))["items"]
+        for filters, found in ((("--of", "jobs", "--state", "done"), 1), (("--of", "dead-letters"), 0)):
+            assert len((await answer(page, "bulk", "list", *filters))["items"]) == found
         table = await run(page, "bulk", "list")
         assert "pause jobs" in table.out
         assert all(len(line) <= 80 for line in table.out.splitlines())

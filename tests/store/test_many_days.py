@@ -264,6 +264,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await unique_keys.unplan_jobs(connection, DEFAULT_TENANT, [unique_keys.Replaced(once_id, letter, "overtaken")])
     await list_backfills(connection, DEFAULT_TENANT, job_id, limit=PAGE)
     await run_reads.find_step_executions(connection, DEFAULT_TENANT, [letter])
+    await executions.find_origins(connection, DEFAULT_TENANT, [letter])
     await steps.find_results(connection, letter, [0], letter)
     await steps.find_ends_missed(connection, [letter])
     await steps.find_results_of(connection, DEFAULT_TENANT, [letter])

@@ -3,6 +3,7 @@
 from playwright.async_api import expect
 
 from ondot.flow.bulk.turns import bulk_pass
+from tests.flow.workflows import start, step
 from tests.proves import proves
 from tests.ui.browsing import needs_chromium, open_browser, visit
 from tests.ui.serving import served
@@ -44,5 +45,37 @@ async def test_selected_jobs_and_all_that_match_are_paused_and_an_undo_resumes_t
         await bulk_pass(world.database, world.dispatcher)
         await expect(tab.locator("#operations")).to_contain_text("2 of 2 jobs")
         assert await paused() == 1
+        assert visitor.trouble == []
+        await tab.close()
+
+
+@proves("O8", "O5")
+async def test_an_operation_on_runs_leads_to_its_progress_where_it_is_followed_stopped_and_undone(world: World) -> None:
+    worker = await world.worker()
+    for _ in range(2):
+        await start(world, worker, {"a": step()})
+        await worker.lease()
+    async with open_browser() as browser, served(world.database) as page:
+        visitor = await visit(browser, f"{page.url}/runs", viewport={"width": 390, "height": 800})
+        tab = visitor.page
+        await tab.locator("#pick-all").check()
+        await expect(tab.locator("#picked")).to_have_text("2 selected")
+        await tab.locator("[data-picked][data-act=pause]").click()
+        await tab.locator("#many-dialog").get_by_role("button", name="Start").click()
+        await tab.get_by_role("link", name="See its progress and results").click()
+        await expect(tab.locator(".percent")).to_have_text("0 of 2 done")
+        await bulk_pass(world.database, world.dispatcher)
+        await expect(tab.locator(".percent")).to_have_text("2 of 2 done")
+        await expect(tab.locator("tbody th a")).to_have_text(["flow", "flow"])
+        assert await visitor.overflow() <= 0
+        visitor.answers = True
+        await tab.get_by_role("button", name="Undo").click()
+        await tab.get_by_role("link", name="See its progress").click()
+        await expect(tab.locator(".percent")).to_have_text("0 of 2 done")
+        await tab.get_by_role("button", name="Stop").press("Enter")
+        await expect(tab.locator("#operation .state").first).to_have_text("Stopped")
+        await tab.get_by_role("link", name="All operations").click()
+        await expect(tab.locator(".bulk-list tbody th a")).to_have_text(["Resume 2 runs", "Pause 2 runs"])
+        assert await visitor.overflow() <= 0
         assert visitor.trouble == []
         await tab.close()

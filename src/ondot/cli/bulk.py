@@ -13,7 +13,7 @@ import typer
 
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import DryRun, Limit, ListOutput, Output, Reason, Yes
+from ondot.cli.options import Cursor, DryRun, Limit, ListOutput, Output, Reason, Yes
 from ondot.cli.output import Format, ListFormat, show_document, show_line
 from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.waiting import pauses, progress_bar
@@ -56,11 +56,18 @@ def check_named(ids: object, query: str | None) -> None:
 
 
 @app.command("list")
-def list_(limit: Limit = 20, output: ListOutput = ListFormat.TABLE) -> None:
+def list_(
+    of: Annotated[str | None, typer.Option(help="executions, jobs, dead_letters or runs.")] = None,
+    state: Annotated[str | None, typer.Option(help="RUNNING, DONE or CANCELLED.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 20,
+    output: ListOutput = ListFormat.TABLE,
+) -> None:
     """List operations and their progress, newest first."""
+    filters: Json = {"of": of and of.lower().replace("-", "_"), "state": state and state.upper()}
     if output is ListFormat.CSV:
-        return show_csv("bulk", {}, limit)
-    page = ask(lambda client: gather(lambda paging: client.list_bulks(**paging), limit))
+        return show_csv("bulk", filters, limit)
+    page = ask(lambda client: gather(lambda paging: client.list_bulks(**filters, **paging), limit, cursor))
     from ondot.cli.views import bulk_table
 
     return show_page(page, output, bulk_table, none="No operations.")

@@ -12,7 +12,7 @@ from uuid import UUID
 
 import msgspec
 
-from ondot.model.bulk import KEPT_REFUSALS, MOST_UNDOABLE, BulkAction, BulkState, Kind, Seen
+from ondot.model.bulk import KEPT_REFUSALS, MOST_UNDOABLE, UNDO, BulkAction, BulkState, Kind, Seen
 from ondot.model.ids import TenantNo
 from ondot.model.trace import parse_traceparent
 from ondot.store.audit import By
@@ -70,6 +70,11 @@ class BulkRow:
     undone_by: UUID | None
     created_at: datetime
     ended_at: datetime | None
+
+    @property
+    def can_be_undone(self) -> bool:
+        is_over = self.state != "RUNNING" and self.undone_by is None
+        return self.action in UNDO and is_over and 0 < self.done <= MOST_UNDOABLE
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,10 +188,11 @@ async def list_bulks(
     *,
     id_: UUID | None = None,
     kind: Kind | None = None,
+    state: BulkState | None = None,
     before: UUID | None = None,
     limit: int = 1,
 ) -> list[BulkRow]:
-    rows = await connection.fetch(_SQL["list_bulks"].text, tenant_no, id_, kind, before, limit)
+    rows = await connection.fetch(_SQL["list_bulks"].text, tenant_no, id_, kind, before, limit, state)
     return [BulkRow(**_decoded(row)) for row in rows]
 
 

@@ -4,6 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from ondot.model.job import JobSpec
 from ondot.model.planning import first_execution_id
 from ondot.model.trace import find_trace_id
 from ondot.store.connection import Connection, Record
-from ondot.store.day_bounds import LAST_ID
+from ondot.store.day_bounds import DAY_BITS, LAST_ID, with_day_bounds
 from ondot.store.newest import newest_first, read_kept
 from ondot.store.queries import load_queries
 from ondot.store.specs import Specs
@@ -34,6 +35,15 @@ class AttemptRow:
     started_at: datetime | None
     ended_at: datetime | None
     error: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class OriginRow:
+    """What made an execution, and which version of which job it is of."""
+
+    origin: Origin
+    job_id: JobId
+    job_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +182,20 @@ async def read_executions(
     """Those of these executions that exist, newest first by id."""
     rows = await connection.fetch(_SQL["read_executions"].text, tenant_no, ids) if ids else []
     return [_execution_row(row) for row in rows]
+
+
+async def find_origins(connection: Connection, tenant_no: TenantNo, ids: Collection[UUID]) -> dict[UUID, OriginRow]:
+    """What made these executions, without what they carry: payloads and results may be large.
+
+    A day at a time: a page of rare runs spans months, and one statement would lock the tables of all their days.
+    """
+    found: dict[UUID, OriginRow] = {}
+    for _, group in groupby(sorted(ids), key=lambda id_: id_.int // DAY_BITS):
+        day = list(group)
+        text = with_day_bounds(_SQL["find_origins"], day, from_id="$3", before_id="$4")
+        for row in await connection.fetch(text, tenant_no, day):
+            found[row["id"]] = OriginRow(row["origin"], JobId(row["job_id"]), row["job_version"])
+    return found
 
 
 async def list_executions(

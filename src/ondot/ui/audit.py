@@ -23,7 +23,7 @@ LONGEST_VALUE: Final = 500
 WITHIN: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 OWN: Final = "/audit"
 OF_INSTALLATION: Final = "/audit/installation"
-LINKS: Final = {"job": "/jobs/", "execution": "/executions/", "dead_letter": "/executions/"}
+LINKS: Final = {"job": "/jobs/", "execution": "/executions/", "dead_letter": "/executions/", "bulk": "/bulk/"}
 """The pages of subjects, by the first word of the action."""
 
 
@@ -141,7 +141,8 @@ async def read_audit(database: Database, tenant_no: TenantNo, query: Query) -> A
 def _line(row: AuditRow, tenants: Mapping[TenantNo, Tenant]) -> AuditLine:
     before, after = row.before or {}, row.after or {}
     detail = {name: value for name, value in (row.detail or {}).items() if name != "reason"}
-    start = LINKS.get(row.action.partition(".")[0])
+    noun = row.action.partition(".")[0]
+    start = LINKS.get("bulk" if noun == "dead_letter" and "total" in detail else noun)  # letters by a filter
     came = {"address": row.address, "key": row.key_id, "user": row.user_id, "request": row.request_id}
     home_tenant = None if row.home_tenant_no is None else tenants.get(row.home_tenant_no)
     home = {"owner of tenant": None if home_tenant is None else home_tenant.name}
@@ -151,7 +152,7 @@ def _line(row: AuditRow, tenants: Mapping[TenantNo, Tenant]) -> AuditLine:
         actor=row.actor,
         action=row.action,
         subject=row.subject,
-        link=f"{start}{row.subject}" if start and row.subject and "operation" not in detail else None,
+        link=f"{start}{row.subject}" if start and row.subject else None,
         reason=row.reason,
         origin=" · ".join(f"{name} {value}" for name, value in (came | home).items() if value is not None),
         changes=tuple(

@@ -21,19 +21,22 @@ from ondot.flow.history.kept import REASONS
 from ondot.flow.history.show import read_history
 from ondot.flow.saved_views import read_views
 from ondot.model.access import Caller, Right
+from ondot.model.bulk import KINDS
 from ondot.model.errors import Forbidden, NotFound, OndotError, TooManyWrongKeys, Unauthorized, Unavailable
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.job import JobState
 from ondot.model.query import FIELDS, Of
+from ondot.model.workflow.states import RunState
 from ondot.people.oidc import Provider
 from ondot.people.sign_in import SignIn
 from ondot.store.database import Database
 from ondot.store.incidents import count_open_incidents
 from ondot.store.saved_views import ViewRow
-from ondot.ui import audit, dead_letters, events, executions, jobs, run
+from ondot.ui import audit, bulk, dead_letters, events, executions, jobs, run, runs
 from ondot.ui.alerts import duration_in_words, read_alerts, scope_in_words, when_in_words
 from ondot.ui.audit import read_audit
+from ondot.ui.bulk import read_bulk, read_bulks
 from ondot.ui.channels import read_channels, read_pings
 from ondot.ui.dead_letters import count_open, read_letters
 from ondot.ui.events import read_event, read_events
@@ -57,6 +60,7 @@ from ondot.ui.run import read_run
 from ondot.ui.run_picture import read_run_steps, read_shape
 from ondot.ui.run_states import STATES as STEP_STATES
 from ondot.ui.run_states import words_of
+from ondot.ui.runs import read_runs
 from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
 from ondot.ui.secrets import read_secrets
 from ondot.ui.sign_in import SEE_OTHER, SignInPages
@@ -160,6 +164,14 @@ PAGES = (
         ),
     ),
     Page(
+        "/runs",
+        "runs",
+        "found",
+        lambda database, tenant_no, request: read_runs(database, tenant_no, runs.parse_query(request.query_params)),
+        values={"states": tuple(RunState), "help": search_help("runs", "state:blocked,failed job:etl* since:24h")},
+        views_of="runs",
+    ),
+    Page(
         "/runs/{id}",
         "run",
         "run",
@@ -174,6 +186,21 @@ PAGES = (
         "step",
         lambda database, tenant_no, request: read_step(
             database, tenant_no, _uuid(request, "run"), _number(request, "number")
+        ),
+    ),
+    Page(
+        "/bulk",
+        "bulks",
+        "found",
+        lambda database, tenant_no, request: read_bulks(database, tenant_no, bulk.parse_query(request.query_params)),
+        values={"kinds": KINDS, "states": bulk.STATE_WORDS},
+    ),
+    Page(
+        "/bulk/{id}",
+        "bulk",
+        "page",
+        lambda database, tenant_no, request: read_bulk(
+            database, tenant_no, _uuid(request, "operation"), request.query_params
         ),
     ),
     Page(

@@ -17,7 +17,7 @@ from ondot.api.responses import Page
 from ondot.document.bulk import BulkBody, UndoBody, bulk_request, undo_request
 from ondot.flow.bulk.start import Preview, bound_rate, missing, preview, require_rights, start_bulk, stop, undo_of
 from ondot.model.access import Right
-from ondot.model.bulk import DEFAULT_PER_S, UNDO, BulkAction, BulkState, Kind
+from ondot.model.bulk import DEFAULT_PER_S, BulkAction, BulkState, Kind
 from ondot.model.query import parse
 from ondot.store.bulk import BulkRow, NewBulk, list_bulk_items, list_bulks
 
@@ -134,12 +134,15 @@ async def list_operations(
     services: RequestServices,
     tenant_no: Tenant,
     of: Annotated[Kind | None, Query(description="Only operations on these.")] = None,
+    state: Annotated[BulkState | None, Query(description="Only operations in this state.")] = None,
     limit: Limit = 50,
     cursor: Cursor = None,
 ) -> BulkList:
     """Operations with their progress, newest first."""
     async with services.database.reading(tenant_no) as connection:
-        rows = await list_bulks(connection, tenant_no, kind=of, before=parse_cursor(cursor), limit=limit + 1)
+        rows = await list_bulks(
+            connection, tenant_no, kind=of, state=state, before=parse_cursor(cursor), limit=limit + 1
+        )
     return BulkList(
         items=[bulk_out(row) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
@@ -231,7 +234,6 @@ async def undo_operation(
 
 
 def bulk_out(row: BulkRow) -> BulkOut:
-    is_over = row.state != "RUNNING" and row.undone_by is None
     return BulkOut(
         id=row.id,
         of=row.kind,
@@ -252,7 +254,7 @@ def bulk_out(row: BulkRow) -> BulkOut:
         created_at=row.created_at,
         ended_at=row.ended_at,
         stopped_because=row.stopped_because,
-        can_be_undone=row.action in UNDO and is_over and row.done > 0,
+        can_be_undone=row.can_be_undone,
         undo_of=row.undo_of,
         undone_by=row.undone_by,
     )

@@ -14,13 +14,14 @@ VALUES ($2::uuid, $1::integer, $3::text, $4::text, $5::text::jsonb, $6::text, $7
 
 -- name: list_bulks :many
 -- index: bulk_pkey or bulk_latest, backwards
--- $1 tenant_no, $2 id (NULL: all), $3 kind (NULL: all), $4 before id (NULL: from the newest), $5 limit
+-- $1 tenant_no, $2 id (NULL: all), $3 kind (NULL: all), $4 before id (NULL: from the newest), $5 limit,
+-- $6 state (NULL: any)
 SELECT id, kind, action, filter, q, cardinality(ids) AS selected, change, current_version, payload IS NOT NULL AS own_payload,
        reason, actor, per_s, total, total_is_least, done, refused, unchanged, state, stopped_because, undo_of, undone_by,
        created_at, ended_at
 FROM ondot.bulk
 WHERE tenant_no = $1::integer AND ($2::uuid IS NULL OR id = $2) AND ($3::text IS NULL OR kind = $3)
-  AND ($4::uuid IS NULL OR id < $4)
+  AND ($4::uuid IS NULL OR id < $4) AND ($6::text IS NULL OR state = $6)
 ORDER BY id DESC LIMIT $5::integer;
 
 -- name: take_bulk :one

@@ -125,6 +125,19 @@ JOIN ondot.pool p ON p.pool_no = e.pool_no
 LEFT JOIN ondot.run r ON r.id = e.job_id AND e.origin = 'step'
 ORDER BY e.id DESC;
 
+-- name: find_origins :many
+-- index: execution_pkey, history_pkey, run_pkey
+-- What made executions, and their jobs; of a step, the workflow. The bounds are written into the text (store.day_bounds).
+-- $1 tenant_no, $2 ids, $3 from id, $4 before id
+SELECT e.id, e.origin, coalesce(r.job_id, e.job_id) AS job_id, e.job_version
+FROM (
+    SELECT id, origin, job_id, job_version FROM ondot.execution WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer
+    UNION ALL
+    SELECT id, origin, job_id, job_version FROM ondot.history
+    WHERE id = ANY ($2) AND id >= $3::uuid AND id < $4::uuid AND tenant_no = $1
+) e
+LEFT JOIN ondot.run r ON r.id = e.job_id AND e.origin = 'step';
+
 -- name: fire_of :one
 -- index: execution_pkey, history_pkey
 -- $1 tenant_no, $2 id

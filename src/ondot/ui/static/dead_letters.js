@@ -52,7 +52,8 @@
 
   function report_done(what, answer) {
     if (answer.action) {
-      report(`${pluralize(answer.total, "letter is", "letters are")} being ${DONE[what]}: see the progress.`);
+      const words = `${pluralize(answer.total, "letter is", "letters are")} being ${DONE[what]}. `;
+      report(words, link(`/bulk/${answer.id}`, "See the progress and results"));
       return;
     }
     const refused = answer.items.filter((item) => item.detail).map((item) => item.detail);
@@ -80,7 +81,9 @@
     bar.value = operation.total ? operation.done : 1;
     bar.setAttribute("aria-label", `Progress of the ${operation.action}`);
     const words = `${operation.done.toLocaleString("en")} of ${pluralize(operation.total, "letter", "letters")}, ${operation.rate} a second`;
-    row.append(make("b", "", action), bar, make("span", "far", words), make("span", "state", operation.state.toLowerCase()));
+    const name = make("b", "", "");
+    name.append(link(`/bulk/${operation.id}`, action));
+    row.append(name, bar, make("span", "far", words), make("span", "state", operation.state.toLowerCase()));
     if (operation.reason) row.append(make("span", "quiet breaks", operation.reason));
     if (operation.state === "RUNNING" && "mayRun" in section.dataset) {
       const stop = make("button", "act", "Stop");

@@ -3,7 +3,7 @@
 (() => {
   "use strict";
 
-  const { ask, post, refuse, report } = window.ondot;
+  const { ask, link, post, refuse, report } = window.ondot;
   const API = "/v1/bulk";
   const POLL_MS = 1000;
   const SHOWN_MS = 10 * 60 * 1000; // how long an ended operation is shown
@@ -68,8 +68,8 @@
       if (Object.keys(labels).length) body.set.labels = labels;
       if (form.get("priority")) body.set.priority = form.get("priority");
     }
-    await post(API, JSON.stringify(body));
-    report("The operation has started: see its progress.");
+    const started = await post(API, JSON.stringify(body));
+    report("The operation has started. ", link(`/bulk/${started.id}`, "See its progress and results"));
   }
 
   function make(tag, kind, text) {
@@ -96,10 +96,12 @@
     bar.setAttribute("aria-label", `Progress of the operation: ${operation.action}`);
     const words = [`${operation.done.toLocaleString("en")} of ${count_words(operation.total, operation.total_is_least)}`];
     if (operation.refused) words.push(`${operation.refused.toLocaleString("en")} refused`);
-    row.append(make("b", "", operation.action), bar, make("span", "far", words.join(", ")), make("span", "state", operation.state.toLowerCase()));
+    const name = make("b", "", "");
+    name.append(link(`/bulk/${operation.id}`, operation.action));
+    row.append(name, bar, make("span", "far", words.join(", ")), make("span", "state", operation.state.toLowerCase()));
     if (operation.refused) {
-      const why = make("a", "far", "why?");
-      why.href = `${API}/${operation.id}/items?result=refused`;
+      const why = link(`/bulk/${operation.id}?result=refused`, "why?");
+      why.className = "far";
       row.append(why);
     }
     if (operation.stopped_because) row.append(make("span", "quiet breaks", operation.stopped_because));
@@ -148,6 +150,7 @@
     if (event.target.id === "pick-all") for (const box of boxes()) box.checked = event.target.checked;
     show_picked();
   });
+  document.body.addEventListener("htmx:afterSettle", show_picked);
   show_picked();
   show_operations();
 })();

@@ -2,6 +2,7 @@
 (() => {
   "use strict";
 
+  const { link } = window.ondot;
   const refusal = document.getElementById("refusal");
   const done = document.getElementById("done");
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -24,8 +25,12 @@
         const problem = await response.json().catch(() => ({}));
         throw new Error(problem.detail || problem.title || `The server returned ${response.status}.`);
       }
+      const answer = await response.json().catch(() => ({}));
       refusal.hidden = true;
-      done.textContent = `Done: ${button.textContent.trim()}. Reload the page to see what is left.`;
+      // An operation on many goes on in the background; a repair of one is done.
+      const is_operation = response.status === 202 && answer.action && answer.total !== undefined;
+      done.textContent = `${is_operation ? "Started" : "Done"}: ${button.textContent.trim()}. Reload the page to see what is left.`;
+      if (is_operation) done.append(" ", link(`/bulk/${answer.id}`, "See the progress"));
       done.hidden = false;
       button.closest("li").classList.add("repaired");
     } catch (error) {
