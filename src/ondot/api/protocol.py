@@ -21,6 +21,7 @@ from ondot.api.guard import HEADERS
 from ondot.api.peer import Peer
 from ondot.api.problems import CONTENT_TYPE, TYPE
 from ondot.model.networks import network_of
+from ondot.telemetry.log import get_logger
 
 HEAD_WITHIN_S: Final = 10.0
 HEAD_BYTES: Final = 64 * 1024
@@ -34,6 +35,8 @@ LINGER_BYTES: Final = 16 * 1024 * 1024
 response."""
 READ_WITHIN_S: Final = 60.0
 """A response that has filled the buffers must move on within this, or it is given up."""
+MOVES_BYTES: Final = 64 * 1024
+"""What counts as moving on: about 1 kB/s, which a slow line has, and a client that keeps a response open has not."""
 PIPELINED: Final = 16
 
 CONNECTIONS: Final = 4_000
@@ -41,6 +44,9 @@ RESERVED: Final = 200
 """File descriptors that are kept for the database and everything else."""
 UNPROVEN_BY_ADDRESS: Final = 200
 """Connections of one address without an authorized request yet."""
+
+
+log = get_logger()
 
 
 class Connections:
@@ -111,6 +117,7 @@ class Protocol(HttpToolsProtocol):
         self._lingering: int | None = None
         self._refusal: tuple[HTTPStatus, str, str] | None = None
         self._unread: asyncio.TimerHandle | None = None
+        self._unread_bytes = 0
         self._is_counted = False
 
     @property
@@ -254,13 +261,28 @@ class Protocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         if self._unread is None:
-            self._unread = self.loop.call_later(READ_WITHIN_S, self.transport.abort)
+            self._watch_unread()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
+
+    def _watch_unread(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(READ_WITHIN_S, self._check_unread)
+
+    def _check_unread(self) -> None:
+        """Give the response up, unless the client has read enough of it since. A large one may be in the buffers as a
+        whole, and a slow line then needs more than one deadline for it."""
+        left = self.transport.get_write_buffer_size()
+        if self._unread_bytes - left >= MOVES_BYTES:
+            self._watch_unread()
+            return
+        path = self.scope.get("path", "")
+        log.warning("response.unread", path=path, client=self._address, bytes_left=left, within_s=READ_WITHIN_S)
+        self.transport.abort()
 
     # Refusals, before there is a request for the application.
 
