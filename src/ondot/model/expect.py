@@ -136,11 +136,11 @@ def came_good(which: Which, fired: Fired) -> bool:
 
 
 def p90(durations_s: Sequence[float]) -> float | None:
-    """Nine of ten runs took no longer. None: too few runs to say."""
+    """Nine of ten runs took no longer; of fewer than ten, all but the longest. None: too few runs to say."""
     if len(durations_s) < LEAST_RUNS:
         return None
     ordered = sorted(durations_s)
-    return ordered[ceil(len(ordered) * 0.9) - 1]
+    return ordered[min(ceil(len(ordered) * 0.9), len(ordered) - 1) - 1]
 
 
 def predict_end(fired: Fired, took_s: float, now: datetime) -> datetime:
