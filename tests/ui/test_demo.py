@@ -1,24 +1,27 @@
 """The demo: its jobs are valid, documented and do what they document; a restart creates no duplicates."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
 
-from ondot.demo import app, doomed_import, hello, moody_service, orders, seed
+from ondot.demo import app, doomed_import, hello, is_slow, moody_service, orders, seed
 from ondot.document.parse import job_spec
+from ondot.model.ids import first_id_at
 from ondot.sdk.context import Context
 from ondot.testing import open_world
 from tests.proves import proves
 from tests.ui.serving import served
 from tests.world import World
 
+A_JOB = UUID(int=2)
 
-def context(*, attempt: int = 1, fire_at: datetime = datetime(2026, 3, 4, tzinfo=UTC)) -> Context:
+
+def context(*, attempt: int = 1, fire_at: datetime = datetime(2026, 3, 4, tzinfo=UTC), job_id: UUID = A_JOB) -> Context:
     return Context(
         execution_id=UUID(int=1),
-        job_id=UUID(int=2),
+        job_id=job_id,
         job_name="demo",
         attempt=attempt,
         fire_at=fire_at,
@@ -68,6 +71,16 @@ async def test_the_moody_service_fails_every_second_time_and_a_retry_succeeds() 
         assert await moody_service(context(attempt=2, fire_at=fire_at)) == "answered at attempt 2"
 
 
+@proves("O6", "O4")
+def test_one_backup_of_each_hour_is_late_and_the_first_one_too() -> None:
+    created_at = datetime(2026, 3, 4, 12, 7, tzinfo=UTC)
+    job_id = first_id_at(created_at)
+    for apart_s in (-0.02, 0, 0.02):
+        fires = [created_at + timedelta(seconds=30 * n + apart_s) for n in range(1, 241)]
+        slow = [n for n, fire_at in enumerate(fires, 1) if is_slow(context(fire_at=fire_at, job_id=job_id))]
+        assert slow == [1, 121], "two hours: less than half an hour apart they would be one long incident"
+
+
 @proves("O6")
 def test_the_doomed_import_fails_on_every_attempt() -> None:
     with pytest.raises(ValueError, match=r"line 17 of customers\.csv"):
@@ -108,6 +121,8 @@ async def test_a_restart_finds_the_recurring_job_and_runs_hello_again(world: Wor
         await worker.complete_all(await worker.lease())
         await asyncio.to_thread(seed, page.url)
         items = (await page.client.get("/v1/jobs")).json()["items"]
+        [alert] = (await page.client.get("/v1/alerts")).json()["items"]
+    assert (alert["name"], alert["notify"]) == ("late backups", [])
     assert sorted((item["name"], item["state"]) for item in items) == [
         ("hello_once", "ACTIVE"),
         ("hello_once", "ENDED"),
