@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
 from typing import Final
 
 from ondot.flow.report.make import make_report
@@ -83,4 +82,6 @@ def count_in_words(finding: Finding) -> str:
 
 
 def _sections(findings: list[Finding]) -> tuple[Section, ...]:
-    return tuple(Section(TITLES[kind], tuple(alike)) for kind, alike in groupby(findings, key=lambda one: one.kind))
+    """One section for each kind, in the order of the worst finding of each."""
+    kinds = dict.fromkeys(one.kind for one in findings)
+    return tuple(Section(TITLES[kind], tuple(one for one in findings if one.kind == kind)) for kind in kinds)
