@@ -7,7 +7,8 @@ from uuid import uuid4
 import pytest
 
 from ondot.model.crowd import Crowd
-from ondot.model.forecast import Grid, Herds, Load, add_up, gather, predict_waits
+from ondot.model.forecast import Load, add_up, gather, predict_waits
+from ondot.model.herd import Grid, Herds, Jobs
 from ondot.model.ids import JobId
 from ondot.model.schedule import Cron, Interval, Schedule
 from tests.proves import proves
@@ -16,11 +17,15 @@ BEGIN = datetime(2026, 11, 16, 12, tzinfo=UTC)
 DAY = Grid(BEGIN, 60, 1440)
 
 
+def one(lasts_s: float) -> Jobs:
+    return Jobs(1, lasts_s, [(lasts_s, JobId(uuid4()))])
+
+
 def load_of(*schedules: Schedule, grid: Grid = DAY, delay_s: float = 0, lasts_s: float = 10) -> Load:
-    herds = Herds(grid)
+    herds = Herds(grid, BEGIN)
     for schedule in schedules:
-        herds.add(JobId(uuid4()), schedule, delay_s, 1, lasts_s)
-    return add_up(herds, grid, BEGIN)[1]
+        herds.add(schedule, delay_s, 1, one(lasts_s), BEGIN)
+    return add_up(herds)[1]
 
 
 def daily(text: str) -> Schedule:
@@ -41,8 +46,8 @@ def test_a_delay_moves_fires_also_those_from_before_the_grid() -> None:
     grid = Grid(BEGIN, 60, 10)
     assert list(load_of(daily("* * * * *"), grid=grid, delay_s=150).fires) == [0, 0, *[1] * 8]
     herds = Herds(grid)
-    herds.add(JobId(uuid4()), daily("* * * * *"), 150, 1, 1)
-    assert list(add_up(herds, grid, BEGIN - timedelta(hours=1))[1].fires) == [1] * 10
+    herds.add(daily("* * * * *"), 150, 1, one(1))
+    assert list(add_up(herds)[1].fires) == [1] * 10
 
 
 @proves("S13")
@@ -71,9 +76,10 @@ def test_the_wait_is_that_of_the_last_in_the_line() -> None:
 
 @proves("S13")
 def test_buckets_add_up_steps_and_show_the_longest_wait_and_the_largest_jobs() -> None:
-    load = load_of(daily("0 13 * * *"), daily("5 13 * * *"), daily("0 14 * * *"))
+    by_hour = Grid(BEGIN, 60, 1440, 60)
+    load = load_of(daily("0 13 * * *"), daily("5 13 * * *"), daily("0 14 * * *"), grid=by_hour)
     waits = predict_waits(load.fires, load.work_s, 1, 60)
-    hours = gather(load, DAY, 60, waits)
+    hours = gather(load, by_hour, waits)
     assert [bucket.fires for bucket in hours[:4]] == [0, 2, 1, 0]
     assert hours[1].at == BEGIN + timedelta(hours=1)
     assert len(hours[1].top) == 2
@@ -104,14 +110,12 @@ def test_spread_jobs_choose_offsets_away_from_others_and_from_each_other() -> No
     assert max(map(by_minute.count, by_minute)) <= 2
 
 
-def test_jobs_created_after_the_first_bucket_began_share_the_herd_of_their_phase() -> None:
-    begin_at = datetime(2026, 11, 17, 12, tzinfo=UTC)
-    grid = Grid(begin_at, 60, 24 * 60)
-    for fires_from, count in ((begin_at + timedelta(minutes=52), 1), (begin_at, 2)):
-        herds = Herds(grid, fires_from)
-        for minutes in (-20, 40):
-            anchor_at = begin_at + timedelta(minutes=minutes)
-            herds.add(JobId(uuid4()), Schedule(when=Interval(every_s=3600, anchor_at=anchor_at)), 0, 1, 1.0)
-        assert len(list(herds)) == count
-        [load] = add_up(herds, grid, fires_from).values()
-        assert sum(load.fires) == (46 if count == 1 else 48)
+@proves("S13")
+@pytest.mark.parametrize(("minutes", "fires"), [(52, 46), (0, 48)])
+def test_jobs_created_after_the_first_bucket_began_share_the_herd_of_their_phase(minutes: int, fires: int) -> None:
+    herds = Herds(DAY, BEGIN + timedelta(minutes=minutes))
+    for created in (-20, 40):
+        anchor_at = BEGIN + timedelta(minutes=created)
+        herds.add(Schedule(when=Interval(every_s=3600, anchor_at=anchor_at)), 0, 1, one(1))
+    assert len(list(herds)) == 1
+    assert sum(add_up(herds)[1].fires) == fires

@@ -12,7 +12,7 @@ from typing import Final
 
 from msgspec import structs
 
-from ondot.model.forecast import Grid
+from ondot.model.herd import Grid
 from ondot.model.schedule import Cron, Schedule
 from ondot.model.schedule.listing import list_fires
 from ondot.model.schedule.looks import allowed

@@ -1,6 +1,6 @@
 """What a forecast is computed from: recurring jobs, work that is queued ahead, and how long jobs took (S13)."""
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -23,29 +23,38 @@ HISTORY_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class RecurringJob:
-    """`schedule`: its JSON. `fires_left`: how many more fires it may have."""
+class Recurring:
+    """Jobs of a tenant with one schedule in one pool. `schedule`: its JSON. `next_fire_at`: the first fire that is not
+    planned yet. `job_ids`: ascending. `fires_left`: how many more fires it may have; such a job is alone."""
 
-    job_id: JobId
-    pool_no: PoolNo
     schedule: str
-    next_fire_at: datetime
-    fires_left: int | None
+    pool_no: PoolNo
     tenant_no: TenantNo
+    next_fire_at: datetime
+    job_ids: list[JobId]
+    fires_left: int | None = None
 
 
-async def list_recurring(
-    connection: Connection, tenant_no: TenantNo | None, before: datetime
-) -> AsyncIterator[RecurringJob]:
-    """Every recurring job that fires before an instant, of one tenant or of all. Pages of some thousand."""
-    after = NO_ID
+async def list_recurring(connection: Connection, tenant_no: TenantNo | None, before: datetime) -> list[Recurring]:
+    """Every recurring job that fires before an instant, of one tenant or of all. Read in pages of some thousand."""
+    after, limited = NO_ID, list[Recurring]()
+    found: dict[tuple[str, PoolNo, TenantNo, datetime], list[JobId]] = {}
     while True:
-        rows = await connection.fetch(_SQL["jobs_ahead"].text, tenant_no, after, before, JOBS_A_PAGE)
-        for row in rows:
-            yield RecurringJob(*row.values())
-        if len(rows) < JOBS_A_PAGE:
-            return
-        after = rows[-1]["job_id"]
+        page = await connection.fetchrow(_SQL["jobs_ahead"].text, tenant_no, after, before, JOBS_A_PAGE)
+        if page is None or page["job_ids"] is None:
+            break
+        keys = zip(page["schedules"], page["pool_nos"], page["tenant_nos"], page["next_fires_at"], strict=True)
+        for job_id, key, fires_left in zip(page["job_ids"], keys, page["fires_left"], strict=True):
+            if fires_left is not None:
+                limited.append(Recurring(*key, [job_id], fires_left))
+            elif (same := found.get(key)) is None:
+                found[key] = [job_id]
+            else:
+                same.append(job_id)
+        if len(page["job_ids"]) < JOBS_A_PAGE:
+            break
+        after = page["job_ids"][-1]
+    return [Recurring(*key, same) for key, same in found.items()] + limited
 
 
 async def count_queued(

@@ -6,21 +6,21 @@ workers serve only some tenants is not shared.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from ondot.model.forecast import Bucket, Grid, Herds, Load, add_up, gather, predict_waits
+from ondot.model.forecast import Bucket, Load, add_up, gather, predict_waits
+from ondot.model.herd import Grid, Herds, measured_jobs
 from ondot.model.ids import JobId, PoolNo, TenantNo
-from ondot.model.schedule import OnEvent, Schedule, start_delay
-from ondot.model.schedule.listing import list_fires
+from ondot.model.schedule import Interval, OnEvent, Schedule, start_delay
 from ondot.store.database import Database
 from ondot.store.forecast import (
     Ran,
-    RecurringJob,
+    Recurring,
     count_actual,
     count_queued,
     find_names,
@@ -85,7 +85,7 @@ async def forecast(
     begin_at, end_at = _align(begin_at, bucket_s), _align(end_at + timedelta(seconds=bucket_s - 1), bucket_s)
     ahead_at = _align(max(now, begin_at), bucket_s)
     steps = max(0, int((end_at - ahead_at).total_seconds())) // step_s
-    coming = await read_coming(database, tenant_no, Grid(ahead_at, step_s, steps), pool)
+    coming = await read_coming(database, tenant_no, Grid(ahead_at, step_s, steps, bucket_s // step_s), pool)
     actual: dict[str, list[tuple[datetime, Ran]]] = {}
     is_complete = True
     if begin_at < now:
@@ -97,7 +97,6 @@ async def forecast(
             row,
             coming.loads.get(name) or Load(steps),
             coming.grid,
-            bucket_s,
             actual.get(name, []),
             coming.others_waiting.get(name, 0),
         )
@@ -121,25 +120,21 @@ async def read_coming(database: Database, tenant_no: TenantNo, grid: Grid, pool:
         shared: dict[PoolNo, int] = {}
         if len(database.tenants.known) > 1:
             shared = await find_shared_pools(connection, tenant_no, list(numbers), WAITING_COUNTED)
-        jobs, others = list[RecurringJob](), list[RecurringJob]()
-        async for job in list_recurring(connection, None if shared else tenant_no, grid.end_at):
-            if job.tenant_no != tenant_no:
-                if job.pool_no in shared:
-                    others.append(job)
-            elif job.pool_no in numbers:
-                jobs.append(job)
+        recurring = await list_recurring(connection, None if shared else tenant_no, grid.end_at)
+        jobs = [each for each in recurring if each.tenant_no == tenant_no and each.pool_no in numbers]
+        others = [each for each in recurring if each.tenant_no != tenant_no and each.pool_no in shared]
         durations = await measure_durations(connection, tenant_no)
         durations_of_others = await measure_durations(connection, None) if others else {}
         queued = await count_queued(connection, tenant_no, grid.begin_at, grid.end_at, grid.step_s)
-    planned_until = database.clock.now() + timedelta(seconds=database.settings.horizon_s)
-    work = await asyncio.to_thread(add_up_jobs, jobs, durations, grid, planned_until)
+        now = database.clock.now()
+    work = await asyncio.to_thread(add_up_jobs, jobs, durations, grid, now)
     loads = work.loads
     for number, by_step in queued.items():
         if number in numbers:
             _add_queued(loads.setdefault(number, Load(grid.steps)), by_step, work.typical_s.get(number, UNKNOWN_S))
     if others:
-        # Their planned fires are not looked up in the queues, so all of their fires count from the first step on.
-        of_others = await asyncio.to_thread(add_up_jobs, others, durations_of_others, grid, grid.begin_at)
+        # Their planned fires are not looked up in the queues, so all of their fires count.
+        of_others = await asyncio.to_thread(add_up_jobs, others, durations_of_others, grid, now, is_queued=False)
         for number, load in of_others.loads.items():
             loads.setdefault(number, Load(grid.steps)).add_others(load)
     by_name = {numbers[number]: load for number, load in loads.items()}
@@ -176,50 +171,52 @@ class Work:
 
 
 def add_up_jobs(
-    jobs: Iterable[RecurringJob], durations: Mapping[JobId, float], grid: Grid, planned_until: datetime
+    recurring: Sequence[Recurring],
+    durations: Mapping[JobId, float],
+    grid: Grid,
+    now: datetime,
+    *,
+    is_queued: bool = True,
 ) -> Work:
-    """`planned_until`: fires before it are in the queues already."""
-    jobs = list(jobs)
-    typical_s = _typical(jobs, durations)
-    fires_from = max(grid.begin_at, planned_until)
-    herds, kept, measured = Herds(grid, fires_from), dict[str, Schedule](), 0
-    for job in jobs:
-        schedule = kept.get(job.schedule)
-        if schedule is None:
-            schedule = kept[job.schedule] = _DECODER.decode(job.schedule)
+    """`is_queued`: leave out fires that are planned already, because the caller counts the queues."""
+    typical_s, measured = _typical(recurring, durations)
+    herds, jobs = Herds(grid, now), 0
+    for each in recurring:
+        schedule = _DECODER.decode(each.schedule)
         if isinstance(schedule.when, OnEvent):
             continue
-        lasts_s = durations.get(job.job_id)
-        measured += lasts_s is not None
-        if job.fires_left is not None:
-            schedule = _with_last_fire(schedule, job, grid)
-        herds.add(
-            job.job_id,
-            schedule,
-            start_delay(schedule, job.job_id).total_seconds(),
-            job.pool_no,
-            typical_s[job.pool_no] if lasts_s is None else lasts_s,
-        )
-    loads = add_up(herds, grid, fires_from)
-    return Work({PoolNo(number): load for number, load in loads.items()}, typical_s, measured, len(jobs) - measured)
+        jobs += len(each.job_ids)
+        for delay_s, job_ids in _by_delay(schedule, each.job_ids, grid.step_s):
+            same = measured_jobs(job_ids, durations, typical_s[each.pool_no])
+            if each.fires_left is not None:
+                herds.add_limited(schedule, delay_s, each.pool_no, same, each.fires_left, each.next_fire_at)
+            else:
+                herds.add(schedule, delay_s, each.pool_no, same, each.next_fire_at if is_queued else None)
+    loads = add_up(herds)
+    return Work({PoolNo(number): load for number, load in loads.items()}, typical_s, measured, jobs - measured)
 
 
-def _typical(jobs: Iterable[RecurringJob], durations: Mapping[JobId, float]) -> dict[PoolNo, float]:
+def _by_delay(schedule: Schedule, job_ids: list[JobId], step_s: int) -> Iterable[tuple[float, list[JobId]]]:
+    """The jobs by their delay: of an interval exactly, of others by whole steps."""
+    if not schedule.jitter_s:
+        return [(start_delay(schedule, job_ids[0]).total_seconds(), job_ids)]
+    found: dict[float, list[JobId]] = {}
+    is_exact = isinstance(schedule.when, Interval)
+    for job_id in job_ids:
+        delay_s = start_delay(schedule, job_id).total_seconds()
+        found.setdefault(delay_s if is_exact else delay_s // step_s * step_s, []).append(job_id)
+    return found.items()
+
+
+def _typical(recurring: Iterable[Recurring], durations: Mapping[JobId, float]) -> tuple[dict[PoolNo, float], int]:
+    """How long a job of each pool takes on average, and of how many that is known."""
     sums: dict[PoolNo, list[float]] = {}
-    for job in jobs:
-        found = sums.setdefault(job.pool_no, [])
-        if (lasts_s := durations.get(job.job_id)) is not None:
-            found.append(lasts_s)
-    return {number: sum(found) / len(found) if found else UNKNOWN_S for number, found in sums.items()}
-
-
-def _with_last_fire(schedule: Schedule, job: RecurringJob, grid: Grid) -> Schedule:
-    """The schedule of a job with `max_fires` ends with its last one."""
-    before = job.next_fire_at - timedelta(microseconds=1)
-    fires, _ = list_fires(schedule, before, grid.end_at, job.fires_left or 0)
-    if not fires:
-        return schedule
-    return msgspec.structs.replace(schedule, end_at=datetime.fromtimestamp(fires[-1], UTC))
+    for each in recurring:
+        found = sums.setdefault(each.pool_no, [])
+        if durations:
+            found += [durations[job_id] for job_id in each.job_ids if job_id in durations]
+    typical_s = {number: sum(found) / len(found) if found else UNKNOWN_S for number, found in sums.items()}
+    return typical_s, sum(map(len, sums.values()))
 
 
 def _add_queued(load: Load, by_step: Mapping[int, int], lasts_s: float) -> None:
@@ -233,13 +230,12 @@ def _show(
     row: PoolRow,
     load: Load,
     grid: Grid,
-    bucket_s: int,
     actual: list[tuple[datetime, Ran]],
     others_waiting: int,
 ) -> PoolForecast:
     slots = usable_slots(row)
     waits = predict_waits(load.fires, load.work_s, slots, grid.step_s, due=row.waiting + others_waiting)
-    buckets = gather(load, grid, bucket_s // grid.step_s, waits)
+    buckets = gather(load, grid, waits)
     return PoolForecast(row.name, slots, load.is_complete, buckets, actual)
 
 

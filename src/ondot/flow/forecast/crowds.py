@@ -17,7 +17,8 @@ from msgspec import structs
 
 from ondot.flow.forecast.compute import add_up_jobs
 from ondot.model.crowd import Crowd, Warned
-from ondot.model.forecast import Grid, predict_waits
+from ondot.model.forecast import predict_waits
+from ondot.model.herd import Grid
 from ondot.model.job import JobSpec
 from ondot.model.schedule import Once, OnEvent
 from ondot.store.database import Database
@@ -85,9 +86,9 @@ class Crowds:
                 begin_at = self._database.clock.now().replace(second=0, microsecond=0)
                 grid = Grid(begin_at, STEP_S, STEPS)
                 slots = await list_slots(connection)
-                jobs = [job async for job in list_recurring(connection, None, grid.end_at)]
+                recurring = await list_recurring(connection, None, grid.end_at)
                 durations = await measure_durations(connection, None)
-            work = await asyncio.to_thread(add_up_jobs, jobs, durations, grid, begin_at)
+            work = await asyncio.to_thread(add_up_jobs, recurring, durations, grid, begin_at, is_queued=False)
             crowds: dict[str, Crowd] = {}
             for pool_no, name, count in slots:
                 load = work.loads.get(pool_no)

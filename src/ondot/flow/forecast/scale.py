@@ -10,7 +10,8 @@ from math import ceil
 from typing import Final
 
 from ondot.flow.forecast.compute import Coming, read_coming
-from ondot.model.forecast import Grid, Load, predict_waits
+from ondot.model.forecast import Load, predict_waits
+from ondot.model.herd import Grid
 from ondot.model.ids import TenantNo
 from ondot.store.database import Database
 from ondot.store.pools import PoolRow

@@ -78,6 +78,8 @@ class Expression:
         self.fields = tuple(fields)
         self.text = " ".join(fields)
         self.is_straight = fields[_MINUTE].startswith("*") or fields[_HOUR].startswith("*")
+        self.days = " ".join(fields[_DAY:])
+        self.is_daily = all(field in {"*", "?"} for field in fields[_DAY:])
         seconds, minutes, hours, months = (_values(text, fields, index) for index in (_SECOND, _MINUTE, _HOUR, _MONTH))
         # Each table answers "the first value from i on" with one lookup, also for i one past the field.
         self._second_from = _table(seconds, 60)

@@ -10,18 +10,20 @@ from calendar import timegm
 from collections.abc import Iterator
 from datetime import date, datetime, timedelta
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from ondot.model.schedule import interval
 from ondot.model.schedule.cron import Cron, parsed_of
 from ondot.model.schedule.dst import NEVER_AFTER, aware, naive, spans_between
-from ondot.model.schedule.expression import Expression, Times
+from ondot.model.schedule.expression import Expression, Times, expression
 from ondot.model.schedule.interval import Interval
 from ondot.model.schedule.rule import GivenUp, Schedule, is_quick, next_fire
 
 _AROUND: Final = timedelta(days=1)
 """Longer than any gap or fold."""
-_DAY: Final = timedelta(days=1)
+_DAY_S: Final = 86_400
+_EPOCH: Final = date(1970, 1, 1)
 _FEW: Final = 1_440
 """Times of a day that are kept in memory: one for each minute. There are few expressions with more."""
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -37,14 +39,12 @@ def list_fires(schedule: Schedule, after: datetime, until: datetime, at_most: in
     if schedule.end_at is not None:
         until = min(until, schedule.end_at)
     fires: list[int] = []
+    is_complete = True
     try:
-        for second in _seconds(schedule, after, until):
-            if len(fires) == at_most:
-                return fires, False
-            fires.append(second)
-    except GivenUp:
-        return fires, False
-    return fires, True
+        fires.extend(islice(_seconds(schedule, after, until), at_most + 1))
+    except GivenUp:  # those before it are in the list
+        is_complete = False
+    return fires[:at_most], is_complete and len(fires) <= at_most
 
 
 def _seconds(schedule: Schedule, after: datetime, until: datetime) -> Iterator[int]:
@@ -65,10 +65,12 @@ def _seconds(schedule: Schedule, after: datetime, until: datetime) -> Iterator[i
         # From where the change before this span has no effect, to where the change after it has none yet.
         even_from = max(at, min(span.begin_at + _AROUND, until_at))
         even_until = min(until_at, max(span.end_at - _AROUND, even_from))
-        yield from _one_by_one(schedule, aware(at), aware(even_from))
+        if at < even_from:
+            yield from _one_by_one(schedule, aware(at), aware(even_from))
         yield from _of_days(parsed, even_from, even_until, span.offset)
         at = min(until_at, span.end_at - _MICROSECOND)
-        yield from _one_by_one(schedule, aware(even_until), aware(at))
+        if even_until < at:
+            yield from _one_by_one(schedule, aware(even_until), aware(at))
 
 
 def _of_interval(rule: Interval, after: datetime, until: datetime) -> Iterator[int]:
@@ -78,8 +80,6 @@ def _of_interval(rule: Interval, after: datetime, until: datetime) -> Iterator[i
 
 
 def _one_by_one(schedule: Schedule, after: datetime, until: datetime) -> Iterator[int]:
-    if after >= until:
-        return
     fire_at = next_fire(schedule, after)
     while fire_at is not None and fire_at <= until:
         yield int(fire_at.timestamp())
@@ -90,12 +90,11 @@ def _of_days(parsed: Expression, after: datetime, until: datetime, offset: timed
     """Slots in (after, until], both UTC, where the zone has one offset throughout."""
     if after >= until:
         return
-    first_wall, last_wall = after + offset, until + offset
     times = times_of_day(parsed.times)
     # Seconds are whole: a slot is after `after` if it is later than its whole second.
     after_s, until_s, offset_s = timegm(after.timetuple()), timegm(until.timetuple()), int(offset.total_seconds())
-    for day in _days(parsed, first_wall.date(), last_wall.date()):
-        day_s = timegm(day.timetuple()) - offset_s
+    for midnight_s in _days(parsed.days, (after_s + offset_s) // _DAY_S, (until_s + offset_s) // _DAY_S):
+        day_s = midnight_s - offset_s
         if after_s < day_s + times[0] and day_s + times[-1] <= until_s:
             for time_s in times:
                 yield day_s + time_s
@@ -105,12 +104,11 @@ def _of_days(parsed: Expression, after: datetime, until: datetime, offset: timed
                     yield day_s + time_s
 
 
-def _days(parsed: Expression, first: date, last: date) -> Iterator[date]:
-    day = first
-    while day <= last:
-        if parsed.fires_on(day):
-            yield day
-        day += _DAY
+@lru_cache(maxsize=256)
+def _days(days: str, first: int, last: int) -> tuple[int, ...]:
+    """The first seconds of matching dates, both given as days since 1970."""
+    fires_on = expression(f"0 0 0 {days}").fires_on
+    return tuple(day * _DAY_S for day in range(first, last + 1) if fires_on(_EPOCH + timedelta(days=day)))
 
 
 def times_of_day(times: Times) -> tuple[int, ...]:

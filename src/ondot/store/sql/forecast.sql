@@ -1,14 +1,19 @@
 -- name: jobs_ahead :many
 -- index: timer_pkey, job_pkey, job_version_pkey
--- Recurring jobs that fire before an instant, a page at a time. The schedule is text: jobs that share it are decoded
--- once.
+-- Recurring jobs that fire before an instant, a page at a time, as one row of arrays: Python spent more time on
+-- collecting 100,000 rows than on anything else. The schedule is text: jobs that share it are decoded once.
 -- $1 tenant_no (NULL: all), $2 after job_id, $3 fires before, $4 limit
-SELECT t.job_id, j.pool_no, (v.spec -> 'schedule')::text AS schedule, t.next_fire_at, t.fires_left, t.tenant_no
-FROM ondot.timer t
-JOIN ondot.job j ON j.id = t.job_id
-JOIN ondot.job_version v ON v.job_id = t.job_id AND v.version = t.job_version
-WHERE t.job_id > $2::uuid AND t.next_fire_at < $3::timestamptz AND ($1::integer IS NULL OR t.tenant_no = $1)
-ORDER BY t.job_id LIMIT $4::integer;
+SELECT array_agg(job_id) AS job_ids, array_agg(pool_no) AS pool_nos, array_agg(schedule) AS schedules,
+       array_agg(tenant_no) AS tenant_nos, array_agg(fires_left) AS fires_left,
+       array_agg(next_fire_at) AS next_fires_at
+FROM (
+    SELECT t.job_id, j.pool_no, (v.spec -> 'schedule')::text AS schedule, t.tenant_no, t.fires_left, t.next_fire_at
+    FROM ondot.timer t
+    JOIN ondot.job j ON j.id = t.job_id
+    JOIN ondot.job_version v ON v.job_id = t.job_id AND v.version = t.job_version
+    WHERE t.job_id > $2::uuid AND t.next_fire_at < $3::timestamptz AND ($1::integer IS NULL OR t.tenant_no = $1)
+    ORDER BY t.job_id LIMIT $4::integer
+) page;
 
 -- name: queued_ahead :many
 -- index: ready_pkey
