@@ -81,12 +81,12 @@ async def keyed(world: World) -> AsyncIterator[Caller]:
         yield caller
 
 
-async def key_of(world: World, tenant_no: int, role: Role) -> dict[str, str]:
+async def key_of(world: World, tenant_no: int, role: Role, **fields: Any) -> dict[str, str]:
     """The header of a new key of a tenant."""
     id_ = world.database.clock.new_id()
     key = new_key(id_)
     async with world.database.connection() as connection:
-        await add_key(connection, id_, TenantNo(tenant_no), f"{role}-{tenant_no}", key, role=role)
+        await add_key(connection, id_, TenantNo(tenant_no), f"{role}-{tenant_no}", key, role=role, **fields)
     return {"authorization": f"Bearer {key}"}
 
 

@@ -139,6 +139,43 @@ async def test_other_tenants_of_a_shared_pool_count_as_numbers_only(keyed: Calle
 
 
 @proves("S13")
+async def test_what_ran_in_a_shared_pool_is_that_of_all_tenants_as_numbers_only(keyed: Caller) -> None:
+    world = keyed.world
+    other = await world.add_tenant("hidden tenant")
+    worker = await world.worker()
+    await world.submit(job("own"))
+    for number in range(3):
+        await world.submit(job(f"hidden {number}"), other)
+    assignments = await worker.lease()
+    await world.advance(20)
+    await worker.complete_all(assignments)
+    await world.advance(3600)
+    rows = await world.fetch("SELECT id, job_id FROM ondot.history")
+    ids = [id_ for row in rows for id_ in row.values()]
+    ours, theirs = [await key_of(world, tenant_no, Role.VIEWER) for tenant_no in (DEFAULT_TENANT, other)]
+
+    async def look(headers: dict[str, str]) -> list[tuple[int, float, float]]:
+        begin_at = (world.now - timedelta(hours=2)).isoformat()
+        query = {"from": begin_at, "to": world.now.isoformat(), "bucket": "1d"}
+        answer = await keyed.http.get("/v1/forecast", params=query, headers=headers)
+        assert "hidden" not in answer.text
+        assert not any(str(id_) in answer.text for id_ in ids)
+        rans = [ran for pool in answer.json()["pools"] for ran in pool["actual"]]
+        return [(ran["executions"], ran["slot_s"], ran["others_slot_s"]) for ran in rans]
+
+    assert await look(ours) == [(4, 80, 60)]
+    assert await look(theirs) == [(4, 80, 20)]
+    # A pool that the tenant may not use, and workers that do not serve it: as for the forecast itself.
+    await world.fetch("UPDATE ondot.tenant SET pools = '{elsewhere}' WHERE tenant_no = $1", other)
+    world.database.tenants.forget()
+    assert await look(theirs) == []
+    await world.fetch("UPDATE ondot.worker SET tenant_nos = '{1}'")
+    assert await look(ours) == [(1, 20, 0)]
+    limited = await key_of(world, DEFAULT_TENANT, Role.ADMIN, pools=["default"])
+    assert (await keyed.http.get("/v1/forecast", headers=limited)).status_code == 403
+
+
+@proves("S13")
 async def test_a_job_in_a_crowd_gets_a_warning_and_one_with_spread_gets_out_of_it(api: Caller) -> None:
     await api.world.worker()
     await api.http.patch("/v1/pools/default", json={"concurrency": 1})

@@ -107,6 +107,7 @@ BLOCKS: Final = {
     "shared_pools": "how many executions of others wait, as a number",
     "jobs_ahead": "with a tenant, or of all: tenants share slots, and a crowd is of all of them",
     "measured_durations": "the same",
+    "actual_loads": "of others only in pools that the tenant shares, added up",
     "plan_fires": "the tenant comes from the timer",
     "take_owed": "a node works off its partitions",
     "make_owed": "the tenant comes from the owed range",

@@ -282,7 +282,7 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await search_jobs.search_jobs(connection, DEFAULT_TENANT, parse("state:active", of="jobs"))
     await traces.find_event_traces(connection, DEFAULT_TENANT, [letter])
     await forecast.measure_durations(connection, DEFAULT_TENANT)
-    await forecast.count_actual(connection, DEFAULT_TENANT, world.now - timedelta(hours=1), world.now, 60)
+    await forecast.count_actual(connection, DEFAULT_TENANT, [], world.now - timedelta(hours=1), world.now, 60)
     await forecast.find_once_pools(connection, DEFAULT_TENANT, [once_id])
     await own_events.find_ended(connection, DEFAULT_TENANT, [letter])
     await remove_jobs(connection, [once_id])

@@ -111,23 +111,31 @@ async def measure_durations(connection: Connection, tenant_no: TenantNo | None) 
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What ran in a bucket. `wait_s`: the longest from when one was due to its start."""
+    """What ran in a bucket. `wait_s`: the longest from when one was due to its start. `others_s`: the part of `work_s`
+    that is not the caller's own."""
 
     executions: int
     work_s: float
     wait_s: float | None
+    others_s: float
 
 
 async def count_actual(
-    connection: Connection, tenant_no: TenantNo, begin_at: datetime, end_at: datetime, bucket_s: int
+    connection: Connection,
+    tenant_no: TenantNo,
+    shared: Collection[PoolNo],
+    begin_at: datetime,
+    end_at: datetime,
+    bucket_s: int,
 ) -> tuple[dict[PoolNo, dict[int, Ran]], bool]:
-    """What became due in the range and has ended, by pool and bucket; and whether all of it was counted."""
+    """What became due in the range and has ended, by pool and bucket; and whether all of it was counted. `shared`: the
+    pools in which other tenants count."""
     ids = first_id_at(begin_at - MADE_BEFORE), first_id_at(end_at)
-    text = with_day_bounds(_SQL["actual_loads"], ids, from_id="$6", before_id="$7")
+    text = with_day_bounds(_SQL["actual_loads"], ids, from_id="$7", before_id="$8")
     found: dict[PoolNo, dict[int, Ran]] = {}
     counted = 0
-    for row in await connection.fetch(text, tenant_no, begin_at, end_at, bucket_s, ACTUAL_ROWS):
-        ran = Ran(row["executions"], row["work_s"], row["wait_s"])
+    for row in await connection.fetch(text, tenant_no, list(shared), begin_at, end_at, bucket_s, ACTUAL_ROWS):
+        ran = Ran(row["executions"], row["work_s"], row["wait_s"], row["others_s"])
         found.setdefault(PoolNo(row["pool_no"]), {})[row["bucket"]] = ran
         counted += ran.executions
     return found, counted < ACTUAL_ROWS

@@ -138,7 +138,7 @@ def _hour(found: Forecast, hour_at: datetime) -> Hour:
         if count
     )
     top = sorted(((job_id, name, work_s) for job_id, (name, work_s) in jobs.items()), key=lambda job: -job[2])[:10]
-    others_s = sum(bucket.others_s for bucket in shown.buckets)
+    others_s = sum(bucket.others_s for bucket in shown.buckets) + sum(ran.others_s for _, ran in shown.actual)
     return Hour(hour_at, seconds, round(sum(counts.values())), tuple(top), others_s)
 
 

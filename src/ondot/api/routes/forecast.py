@@ -52,6 +52,7 @@ class ActualOut(BaseModel):
     executions: int
     slot_s: float
     wait_s: float | None = Field(description="The longest wait from when one was due to its start.")
+    others_slot_s: float = Field(description="The part of `slot_s` for jobs of other tenants that share the pool.")
 
 
 class PoolForecastOut(BaseModel):
@@ -61,7 +62,9 @@ class PoolForecastOut(BaseModel):
         description="false: some of its schedules take too long to compute, or fire too often to list all."
     )
     buckets: list[BucketOut] = Field(description="The forecast, from now on; buckets without a fire are left out.")
-    actual: list[ActualOut] = Field(description="What ran, up to now; empty if `from` is not in the past.")
+    actual: list[ActualOut] = Field(
+        description="What ran, up to now, of the same tenants as the forecast; empty if `from` is not in the past."
+    )
 
 
 class DurationsOut(BaseModel):
@@ -165,7 +168,13 @@ def _out(each: PoolForecast, found: Forecast) -> PoolForecastOut:
             if one.fires or one.wait_s
         ],
         actual=[
-            ActualOut(at=at, executions=ran.executions, slot_s=round(ran.work_s, 3), wait_s=ran.wait_s)
+            ActualOut(
+                at=at,
+                executions=ran.executions,
+                slot_s=round(ran.work_s, 3),
+                wait_s=ran.wait_s,
+                others_slot_s=round(ran.others_s, 3),
+            )
             for at, ran in each.actual
         ],
     )

@@ -1,8 +1,8 @@
 """Computes a forecast from the jobs of a tenant, and of all tenants in the pools that it shares with them (S13).
 
 The jobs are read in pages, and decoded and added up in a thread: 100,000 of them take about a second, in which the loop
-that answers requests goes on. Of other tenants only numbers leave this module: what recurs and what waits. A pool whose
-workers serve only some tenants is not shared.
+that answers requests goes on. Of other tenants only numbers leave this module: what recurs, what waits and what ran. A
+pool whose workers serve only some tenants is not shared.
 """
 
 import asyncio
@@ -74,6 +74,8 @@ class Coming:
     assumed: int
     others_waiting: Mapping[str, int] = field(default_factory=dict)
     """Due executions of other tenants, by pool."""
+    shared: frozenset[PoolNo] = frozenset()
+    """Pools in which other tenants count."""
 
 
 async def forecast(
@@ -89,9 +91,7 @@ async def forecast(
     actual: dict[str, list[tuple[datetime, Ran]]] = {}
     is_complete = True
     if begin_at < now:
-        actual, is_complete = await _read_actual(
-            database, tenant_no, begin_at, min(now, end_at), bucket_s, set(coming.rows)
-        )
+        actual, is_complete = await _read_actual(database, tenant_no, begin_at, min(now, end_at), bucket_s, coming)
     pools = [
         _show(
             row,
@@ -112,14 +112,15 @@ async def forecast(
 
 async def read_coming(database: Database, tenant_no: TenantNo, grid: Grid, pool: str | None) -> Coming:
     """What becomes due in the steps of a grid."""
+    has_others = await database.tenants.are_several()
     async with database.patient.connection() as connection:
         rows = {row.name: row for row in await list_pools(connection, tenant_no, name=pool)}
         numbers = {number: name for name, number in (await find_pools(connection, list(rows))).items()}
-        if not grid.steps or not rows:
-            return Coming(grid, {}, rows, 0, 0)
         shared: dict[PoolNo, int] = {}
-        if len(database.tenants.known) > 1:
+        if has_others:
             shared = await find_shared_pools(connection, tenant_no, list(numbers), WAITING_COUNTED)
+        if not grid.steps or not rows:
+            return Coming(grid, {}, rows, 0, 0, shared=frozenset(shared))
         recurring = await list_recurring(connection, None if shared else tenant_no, grid.end_at)
         jobs = [each for each in recurring if each.tenant_no == tenant_no and each.pool_no in numbers]
         others = [each for each in recurring if each.tenant_no != tenant_no and each.pool_no in shared]
@@ -139,15 +140,16 @@ async def read_coming(database: Database, tenant_no: TenantNo, grid: Grid, pool:
             loads.setdefault(number, Load(grid.steps)).add_others(load)
     by_name = {numbers[number]: load for number, load in loads.items()}
     waiting = {numbers[number]: count for number, count in shared.items()}
-    return Coming(grid, by_name, rows, work.measured, work.assumed, waiting)
+    return Coming(grid, by_name, rows, work.measured, work.assumed, waiting, frozenset(shared))
 
 
 async def _read_actual(
-    database: Database, tenant_no: TenantNo, begin_at: datetime, end_at: datetime, bucket_s: int, names: set[str]
+    database: Database, tenant_no: TenantNo, begin_at: datetime, end_at: datetime, bucket_s: int, coming: Coming
 ) -> tuple[dict[str, list[tuple[datetime, Ran]]], bool]:
+    """What ran, of the same tenants as what will: the two must compare."""
     async with database.patient.connection() as connection:
-        found, is_complete = await count_actual(connection, tenant_no, begin_at, end_at, bucket_s)
-        numbers = await find_pools(connection, list(names))
+        found, is_complete = await count_actual(connection, tenant_no, coming.shared, begin_at, end_at, bucket_s)
+        numbers = await find_pools(connection, list(coming.rows))
     shown = {
         name: [(begin_at + timedelta(seconds=bucket * bucket_s), ran) for bucket, ran in sorted(found[number].items())]
         for name, number in numbers.items()

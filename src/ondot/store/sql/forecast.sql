@@ -79,18 +79,20 @@ GROUP BY p.pool_no;
 SELECT id, name FROM ondot.job WHERE tenant_no = $1::integer AND id = ANY ($2::uuid[]);
 
 -- name: actual_loads :many
--- What ran, by pool and bucket of the instant at which it became due: of the newest rows of history, read backwards up
--- to a limit.
--- $1 tenant_no, $2 from, $3 to, $4 bucket in seconds, $5 rows, $6 from id, $7 before id
-SELECT latest.pool_no, floor(extract(epoch FROM latest.ready_at - $2::timestamptz) / $4::integer)::integer AS bucket,
+-- What ran, by pool and bucket of the instant at which it became due, of one tenant, and of all in the pools that they
+-- share: of the newest rows of history, read backwards up to a limit.
+-- $1 tenant_no, $2 shared pool_nos, $3 from, $4 to, $5 bucket in seconds, $6 rows, $7 from id, $8 before id
+SELECT latest.pool_no, floor(extract(epoch FROM latest.ready_at - $3::timestamptz) / $5::integer)::integer AS bucket,
        count(*) AS executions,
-       coalesce(sum(extract(epoch FROM latest.ended_at - latest.started_at)), 0)::float8 AS work_s,
+       coalesce(sum(latest.took_s), 0)::float8 AS work_s,
+       coalesce(sum(latest.took_s) FILTER (WHERE latest.tenant_no <> $1::integer), 0)::float8 AS others_s,
        max(extract(epoch FROM latest.started_at - latest.ready_at))::float8 AS wait_s
 FROM (
-    SELECT h.pool_no, h.ready_at, h.started_at, h.ended_at FROM ondot.history h
-    WHERE h.id >= $6::uuid AND h.id < $7::uuid AND h.tenant_no = $1::integer
-      AND h.ready_at >= $2::timestamptz AND h.ready_at < $3::timestamptz
-    ORDER BY h.id DESC LIMIT $5::integer
+    SELECT h.pool_no, h.tenant_no, h.ready_at, h.started_at, extract(epoch FROM h.ended_at - h.started_at) AS took_s
+    FROM ondot.history h
+    WHERE h.id >= $7::uuid AND h.id < $8::uuid AND (h.tenant_no = $1 OR h.pool_no = ANY ($2::integer[]))
+      AND h.ready_at >= $3 AND h.ready_at < $4::timestamptz
+    ORDER BY h.id DESC LIMIT $6::integer
 ) latest
 GROUP BY 1, 2;
 
