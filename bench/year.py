@@ -128,7 +128,9 @@ def year(quick: bool) -> Result:
 async def _year(ondot: Fleet, size: Size) -> Result:
     connection = await asyncpg.connect(ondot.url)
     objects_url = (ondot.directory / "objects").as_uri()
-    settings = load_settings(database_url=ondot.url, retention_days=KEPT_DAYS, objects_url=objects_url)
+    settings = load_settings(
+        database_url=ondot.url, retention_days=KEPT_DAYS, retention_at="00:00", objects_url=objects_url
+    )
     database = await open_database(settings)
     try:
         await database.read_clock()

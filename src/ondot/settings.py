@@ -9,6 +9,7 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import timedelta
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
@@ -182,6 +183,9 @@ class Settings(BaseSettings):
     retention_days: int = Field(
         30, ge=1, le=3650, description="how long history, ended jobs, their versions and resolved dead letters are kept"
     )
+    retention_at: str = Field(
+        "03:37", description="when days past their retention go, by UTC, as hours:minutes: choose a quiet time"
+    )
     retention_min_days: int | None = Field(
         None, ge=1, le=3650, description="while the disk is nearly full, history is kept only this long; unset: never"
     )
@@ -256,6 +260,12 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @property
+    def retention_after(self) -> timedelta:
+        """How long after midnight, by UTC, days past their retention go."""
+        hours, minutes = self.retention_at.split(":")
+        return timedelta(hours=int(hours), minutes=int(minutes))
 
     @field_validator("database_url")
     @classmethod
@@ -343,6 +353,13 @@ class Settings(BaseSettings):
         if not is_fine:
             raise ValueError("must begin with http:// or https:// and name a host")
         return url
+
+    @field_validator("retention_at")
+    @classmethod
+    def _is_a_time_of_day(cls, written: str) -> str:
+        if not re.fullmatch(r"([01][0-9]|2[0-3]):[0-5][0-9]", written):
+            raise ValueError("must be a time of day from 00:00 to 23:59, by UTC, e.g. 03:37")
+        return written
 
     @field_validator("oidc_domain")
     @classmethod

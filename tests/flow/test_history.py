@@ -23,6 +23,7 @@ from ondot.flow.history.kept import EVENT_DAYS
 from ondot.flow.history.objects import ObjectRemoval
 from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.history.seals import SealRemoval
+from ondot.flow.history.show import read_history
 from ondot.flow.tenants import create_tenant, update_tenant
 from ondot.model.audit_chain import SealKey
 from ondot.model.errors import InvalidBody, NotFound, Unavailable
@@ -34,7 +35,7 @@ from ondot.model.retry import Retry
 from ondot.model.schedule import OnEvent, Schedule
 from ondot.ports.objects import Stored, key_of
 from ondot.store.audit import record
-from ondot.store.day_rewrite import list_copies, list_partitions
+from ondot.store.day_rewrite import list_copies, list_partitions, start_of
 from ondot.store.executions import get_execution
 from ondot.store.jobs import get_job
 from ondot.store.objects import ObjectRow, add_objects
@@ -535,6 +536,46 @@ async def test_a_disk_that_is_nearly_full_shortens_the_retention_only_if_that_is
     assert await rewrite_with(disk_limit=1_000_000_000_000, retention_min_days=7)
     assert await world.count("condition") == 0
     assert not await rewrite_with(disk_limit=1_000_000, retention_min_days=7)
+
+
+@proves("O1")
+async def test_a_day_goes_at_its_quiet_time_also_if_that_was_missed_or_the_clock_steps(world: World) -> None:
+    keep_for(world, 1)
+    world.database.settings = world.database.settings.model_copy(update={"retention_at": "23:41"})
+    midnight = start_of(world.now.date() + timedelta(days=1))
+    old = await run_one(world)
+    goes_at = midnight + timedelta(days=1, hours=23, minutes=41)
+    view = await read_history(world.database)
+    assert (view.next_day, view.next_at) == (world.now.date(), goes_at)
+    await age(world, 1)
+    for at in (midnight + timedelta(days=1), goes_at - timedelta(seconds=1)):
+        await world.set_clock(at)
+        await rewrite(world)
+        assert await is_there(world, old)
+    assert (await read_history(world.database)).next_at == goes_at
+    late = await run_one(world)
+    for at, is_kept in ((goes_at, False), (goes_at - timedelta(minutes=5), False), (goes_at, False)):
+        await world.set_clock(at)
+        await rewrite(world)  # by a scheduler that has just started
+        assert await is_there(world, old) == is_kept
+    # It was down for two days, and starts at midnight: what should have gone meanwhile goes at once.
+    await age(world, 2)
+    await world.set_clock(midnight + timedelta(days=4))
+    await rewrite(world)
+    assert not await is_there(world, late)
+
+
+@proves("O1", "O4")
+@pytest.mark.parametrize("least", [None, 1])
+async def test_a_disk_that_is_nearly_full_does_not_wait_for_the_quiet_time(world: World, least: int | None) -> None:
+    keep_for(world, 1)
+    full = {"retention_at": "23:41", "disk_limit": 1_000_000, "retention_min_days": least}
+    old = await run_one(world)
+    await age(world, 1)
+    await world.set_clock(start_of(world.now.date() + timedelta(days=1)))
+    world.database.settings = world.database.settings.model_copy(update=full)
+    await rewrite(world)
+    assert not await is_there(world, old)
 
 
 @proves("O1", "T6")

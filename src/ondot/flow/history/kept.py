@@ -86,6 +86,12 @@ class Retentions:
         return [no for no, own in self.by_tenant.items() if done < own <= days]
 
 
+def retention_day(now: datetime, after: timedelta) -> date:
+    """The day by which retention counts. It begins `after` midnight: days must not go beside midnight's jobs, which are
+    the most in many installations. A time that was missed is made up for at the next look."""
+    return (now - after).date()
+
+
 @dataclass(frozen=True, slots=True)
 class Due:
     """Neighbouring partitions to rewrite into one, and the retention that applies to them."""

@@ -1,6 +1,7 @@
 """Rewrites days past their retention (O1, L1): what must stay is copied, the copy takes the day's place, the rest goes.
 
-Nothing is deleted row by row. A rewriting has three steps, each a transaction of its own or several:
+It begins at `ONDOT_RETENTION_AT`, a quiet time, unless the disk is nearly full. Nothing is deleted row by row. A
+rewriting has three steps, each a transaction of its own or several:
 
 1. start: an empty copy; from here on a trigger enters the ids of rows that are written to the day, late completions
    for example. `kept_from` rises in the same transaction.
@@ -18,12 +19,13 @@ import asyncio
 from collections import defaultdict
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from ondot.flow.days import is_held
 from ondot.flow.history.archive import Archive
 from ondot.flow.history.disk import Disk
-from ondot.flow.history.kept import EVENT_DAYS, ORDER, Due, Retentions, find_due
+from ondot.flow.history.kept import EVENT_DAYS, ORDER, Due, Retentions, find_due, retention_day
 from ondot.store.connection import DATABASE_ERROR, LOCKED, Connection
 from ondot.store.database import Database
 from ondot.store.day_rewrite import (
@@ -78,10 +80,15 @@ class Rewriting:
                 return 0  # the clock may be wrong, see flow.days
             retentions = await read_retentions(connection, self._database.settings.retention_days)
             now = await connection.fetchval("SELECT ondot.clock()")
-            by_parent = await _partitions_by_parent(connection)
-        least = self._database.settings.retention_min_days
-        if await self._disk.is_nearly_full() and least is not None:
-            retentions = retentions.at_most(least)
+            partitions = await list_partitions(connection)
+        settings = self._database.settings
+        is_full = await self._disk.is_nearly_full()
+        if is_full and settings.retention_min_days is not None:
+            retentions = retentions.at_most(settings.retention_min_days)
+        today = retention_day(now, timedelta(0) if is_full else settings.retention_after)
+        by_parent: dict[str, list[Partition]] = defaultdict(list)
+        for partition in partitions:
+            by_parent[partition.parent].append(replace(partition, today=today))
         busy = self._put_off | {copy.parent for copy in copies}
         while due := find_due(by_parent, retentions, now, busy=busy):
             if not await self._has_nothing_to_remove(due, retentions):
@@ -178,10 +185,3 @@ class Rewriting:
 
 async def read_retentions(connection: Connection, days: int) -> Retentions:
     return Retentions(days, await list_retentions(connection))
-
-
-async def _partitions_by_parent(connection: Connection) -> dict[str, list[Partition]]:
-    found: dict[str, list[Partition]] = defaultdict(list)
-    for partition in await list_partitions(connection):
-        found[partition.parent].append(partition)
-    return found

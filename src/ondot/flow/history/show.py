@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
 from ondot.flow.history.disk import read_used
-from ondot.flow.history.kept import Retentions
+from ondot.flow.history.kept import Retentions, retention_day
 from ondot.flow.history.rewrite import read_retentions
 from ondot.model.ids import TenantNo
 from ondot.store.database import Database
@@ -81,7 +81,8 @@ async def read_history(database: Database) -> HistoryView:
         retentions = await read_retentions(connection, database.settings.retention_days)
         copies, gone = await list_copies(connection), await find_gone(connection)
         used = await read_used(connection, database.settings)
-    next_day = _next_day(partitions, retentions.levels[0])
+    after = database.settings.retention_after
+    next_day = _next_day(partitions, retentions.levels[0], retention_day(now, after))
     return HistoryView(
         now,
         size,
@@ -92,7 +93,7 @@ async def read_history(database: Database) -> HistoryView:
         _by_day(partitions),
         _stays(partitions),
         next_day,
-        None if next_day is None else start_of(next_day) + DAY * (retentions.levels[0] + 1),
+        None if next_day is None else start_of(next_day) + DAY * (retentions.levels[0] + 1) + after,
         _last(partitions),
         copies,
         len(gone),
@@ -127,12 +128,12 @@ def _stays(partitions: Sequence[Partition]) -> dict[str, dict[str, int]]:
     return {parent: dict(reasons) for parent, reasons in found.items() if reasons}
 
 
-def _next_day(partitions: Sequence[Partition], days: int) -> date | None:
+def _next_day(partitions: Sequence[Partition], days: int, today: date) -> date | None:
     """The oldest day with rows that is not past the shortest retention."""
     waiting = (
         partition.day
         for partition in partitions
-        if partition.day is not None and not partition.is_empty and (partition.today - partition.day).days <= days
+        if partition.day is not None and not partition.is_empty and (today - partition.day).days <= days
     )
     return min(waiting, default=None)
 
