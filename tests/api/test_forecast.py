@@ -59,6 +59,9 @@ async def test_what_ran_is_shown_beside_what_will(api: Caller) -> None:
         ({"bucket": "90s"}, "whole minutes"),
         ({"to": "2020-01-01T00:00:00Z"}, "later than"),
         ({"to": "2199-01-01T00:00:00Z"}, "at most 35 days"),
+        ({"bucket": "36d"}, "at most 35 days"),
+        ({"bucket": "36500d", "to": "SOON"}, "at most 35 days"),
+        ({"bucket": "7h1s", "to": "SOON"}, "whole minutes"),
         ({"pols": "a"}, "Unknown parameter"),
         ({"pool": "none"}, "There is no pool"),
     ],
@@ -66,9 +69,59 @@ async def test_what_ran_is_shown_beside_what_will(api: Caller) -> None:
 async def test_a_forecast_that_cannot_be_is_refused_in_words(
     api: Caller, parameters: dict[str, str], words: str
 ) -> None:
-    answer = await api.http.get("/v1/forecast", params=parameters)
+    soon = (api.world.now + timedelta(hours=1)).isoformat()
+    written = {name: soon if value == "SOON" else value for name, value in parameters.items()}
+    answer = await api.http.get("/v1/forecast", params=written)
     assert answer.status_code == 422, answer.text
     assert words in answer.json()["detail"]
+
+
+@proves("S13")
+async def test_the_edges_of_time_and_of_a_bucket_are_answered(api: Caller) -> None:
+    await api.create({"function": "f", "cron": "* * * * * *"})
+    now = api.world.now
+    soon = (now + timedelta(hours=1)).isoformat()
+    for query, fires in (
+        ({"from": "1970-01-01T00:00:00Z", "to": "1970-01-02T00:00:00Z"}, None),
+        ({"from": "2199-01-01T00:00:00Z", "to": "2199-01-02T00:00:00Z"}, 86_400),
+        ({"to": soon, "bucket": "1s"}, 3600),
+        ({"to": soon, "bucket": "35d"}, None),
+    ):
+        answer = await api.get("/v1/forecast", **query)
+        if fires is not None:
+            assert sum(bucket["fires"] for bucket in answer["pools"][0]["buckets"]) == pytest.approx(fires, abs=30)
+
+
+@proves("S13")
+async def test_more_buckets_of_all_pools_than_can_be_read_are_refused(api: Caller) -> None:
+    for number in range(3):
+        await api.create({"function": "f", "cron": "0 3 * * *", "pool": f"pool-{number}"})
+    query = {"to": (api.world.now + timedelta(days=7)).isoformat(), "bucket": "1m"}
+    answer = await api.http.get("/v1/forecast", params=query)
+    assert (answer.status_code, "in 3 pools" in answer.text) == (422, True)
+    answer = await api.http.get("/v1/forecast", params={**query, "pool": "pool-1"})
+    assert len(answer.json()["pools"][0]["buckets"]) == 7
+
+
+@proves("C8")
+async def test_a_pool_without_workers_gets_one_in_time_and_loses_it_when_nothing_comes(api: Caller) -> None:
+    async def workers() -> int:
+        return int((await api.get("/v1/pools/rare/scale"))["workers"])
+
+    await api.create({"function": "f", "pool": "rare", "in": "10m"})
+    assert await workers() == 0
+    await api.world.advance(480)
+    for _ in range(6):  # the job is due in two minutes; each look until then says the same
+        assert await workers() == 1
+        await api.world.advance(20)
+    await api.world.plan()
+    assert await workers() == 1
+    worker = await api.world.worker(
+        pool_nos=[await api.world.value("SELECT pool_no FROM ondot.pool WHERE name = 'rare'")]
+    )
+    [assignment] = await worker.lease()
+    await worker.complete(assignment)
+    assert await workers() == 0
 
 
 @proves("C8")

@@ -111,6 +111,15 @@ def test_spread_jobs_choose_offsets_away_from_others_and_from_each_other() -> No
 
 
 @proves("S13")
+def test_an_offset_in_a_window_of_a_day_is_that_of_the_least_other_fires() -> None:
+    fires = array("d", [1 + (step * 7919) % 13 for step in range(1440)])
+    fires[1000] = 0
+    for spread_s in (20 * 3600, 86_400):  # the longer one ends after what is known: its end is as a day before
+        schedule = Schedule(when=Cron(expression="0 13 * * *"), spread_s=spread_s)
+        assert Crowd(DAY, array("d", fires), fires).choose_offset(schedule, b"seed") // 60 == 940
+
+
+@proves("S13")
 @pytest.mark.parametrize(("minutes", "fires"), [(52, 46), (0, 48)])
 def test_jobs_created_after_the_first_bucket_began_share_the_herd_of_their_phase(minutes: int, fires: int) -> None:
     herds = Herds(DAY, BEGIN + timedelta(minutes=minutes))

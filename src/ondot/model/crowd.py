@@ -4,11 +4,11 @@ Pure. A `Crowd` is one pool's fires and predicted waits by minute for the next d
 that day, at most `FIRES_LOOKED_AT` of them.
 """
 
-from collections.abc import MutableSequence, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -17,11 +17,15 @@ from ondot.model.schedule import Cron, Schedule
 from ondot.model.schedule.listing import list_fires
 from ondot.model.schedule.looks import allowed
 
+if TYPE_CHECKING:
+    from array import array
+
 CROWDED_S: Final = 5.0
 """The predicted wait from which an instant is crowded."""
 FIRES_LOOKED_AT: Final = 50
 LOOKS: Final = 2_000
 PROPOSED: Final = 3
+_DAY_S: Final = 86_400
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +40,7 @@ class Warned:
 @dataclass(slots=True)
 class Crowd:
     grid: Grid
-    fires: MutableSequence[float]
+    fires: "array[float]"
     waits: Sequence[float]
 
     def warn(self, schedule: Schedule, delay_s: float) -> Warned | None:
@@ -55,16 +59,22 @@ class Crowd:
         thousand jobs gets another one."""
         spread_s, step_s = int(schedule.spread_s), self.grid.step_s
         steps = self._steps(structs.replace(schedule, spread_s=0, offset_s=None), 0)
-        later = min(
-            range(spread_s // step_s + 1),
-            key=lambda shift: (self._load(steps, shift), _hash(seed, shift)),
-        )
+        loads = self._loads(steps, spread_s // step_s + 1)
+        least = min(loads)
+        later = min((shift for shift, load in enumerate(loads) if load == least), key=lambda shift: _hash(seed, shift))
         for step in steps:
-            if step + later < self.grid.steps:
-                self.fires[step + later] += 1
+            due = step + later
+            self.fires[due if due < self.grid.steps else due - _DAY_S // step_s] += 1
         # Within the minute any second will do: not all of them the first.
         room_s = min(step_s, spread_s - later * step_s + 1)
         return later * step_s + _hash(seed, -1) % room_s
+
+    def _loads(self, steps: list[int], shifts: int) -> Sequence[float]:
+        """What else is due with these steps, for each shift of them. By whole slices: a window of a day has 1,441
+        shifts, and a request may have a thousand such jobs."""
+        known = self.fires + self.fires[-(_DAY_S // self.grid.step_s) :]  # what is later is taken to be as a day before
+        columns = zip(*(known[step : step + shifts] for step in steps), strict=True)
+        return list(map(sum, columns)) or [0.0] * shifts
 
     def _load(self, steps: list[int], shift: int) -> float:
         last = self.grid.steps

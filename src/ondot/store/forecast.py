@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from ondot.model.ids import JobId, PoolNo, TenantNo, first_id_at
 from ondot.store.connection import Connection
@@ -18,6 +18,7 @@ QUEUED_AT_MOST = 50_000
 ACTUAL_ROWS = 1_000_000
 MADE_BEFORE = timedelta(hours=1)
 """How long before it is due an execution may have been created, to be counted: fires are planned seconds ahead."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HISTORY_ROWS = 100_000
 """The newest rows from which durations are measured."""
 
@@ -130,7 +131,7 @@ async def count_actual(
 ) -> tuple[dict[PoolNo, dict[int, Ran]], bool]:
     """What became due in the range and has ended, by pool and bucket; and whether all of it was counted. `shared`: the
     pools in which other tenants count."""
-    ids = first_id_at(begin_at - MADE_BEFORE), first_id_at(end_at)
+    ids = first_id_at(max(begin_at - MADE_BEFORE, EPOCH)), first_id_at(end_at)
     text = with_day_bounds(_SQL["actual_loads"], ids, from_id="$7", before_id="$8")
     found: dict[PoolNo, dict[int, Ran]] = {}
     counted = 0

@@ -172,9 +172,10 @@ def _monday(at: datetime) -> datetime:
 
 def _parse_day(text: str | None) -> datetime | None:
     try:
-        return None if text is None else datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
+        at = None if text is None else datetime.combine(date.fromisoformat(text), datetime.min.time(), UTC)
     except ValueError:
         return None
+    return at if at is not None and 1970 < at.year < 2200 else None
 
 
 def _parse_hour(text: str | None) -> datetime | None:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from ondot.model.errors import InvalidParameters
 from ondot.model.forecast import Bucket, Load, add_up, gather, predict_waits
 from ondot.model.herd import Grid, Herds, measured_jobs
 from ondot.model.ids import JobId, PoolNo, TenantNo
@@ -78,12 +79,25 @@ class Coming:
     """Pools in which other tenants count."""
 
 
+def step_of(range_s: float, bucket_s: float) -> int:
+    """How many seconds a step has. Whole buckets are computed, so a long one needs long steps too."""
+    return 1 if range_s <= FINE_S and bucket_s <= FINE_S else 60
+
+
 async def forecast(
-    database: Database, tenant_no: TenantNo, begin_at: datetime, end_at: datetime, bucket_s: int, pool: str | None
+    database: Database,
+    tenant_no: TenantNo,
+    begin_at: datetime,
+    end_at: datetime,
+    bucket_s: int,
+    pool: str | None,
+    *,
+    most_buckets: int | None = None,
 ) -> Forecast:
-    """Buckets from `begin_at` to `end_at`, for one pool or for all: up to now what ran, then what will."""
+    """Buckets from `begin_at` to `end_at`, for one pool or for all: up to now what ran, then what will. `most_buckets`:
+    of all pools together; more are refused."""
     now = database.clock.now()
-    step_s = 1 if (end_at - begin_at).total_seconds() <= FINE_S else 60
+    step_s = step_of((end_at - begin_at).total_seconds(), bucket_s)
     begin_at, end_at = _align(begin_at, bucket_s), _align(end_at + timedelta(seconds=bucket_s - 1), bucket_s)
     ahead_at = _align(max(now, begin_at), bucket_s)
     steps = max(0, int((end_at - ahead_at).total_seconds())) // step_s
@@ -92,6 +106,12 @@ async def forecast(
     is_complete = True
     if begin_at < now:
         actual, is_complete = await _read_actual(database, tenant_no, begin_at, min(now, end_at), bucket_s, coming)
+    shown = [name for name in coming.rows if name in coming.loads or name in actual]
+    if most_buckets is not None and len(shown) > 1 and len(shown) * steps * step_s / bucket_s > most_buckets:
+        message = (
+            f"That is more than {most_buckets:,} buckets in {len(shown)} pools; ask for longer ones, or for one pool."
+        )
+        raise InvalidParameters(message)
     pools = [
         _show(
             row,
@@ -100,8 +120,7 @@ async def forecast(
             actual.get(name, []),
             coming.others_waiting.get(name, 0),
         )
-        for name, row in coming.rows.items()
-        if name in coming.loads or name in actual
+        for name, row in ((name, coming.rows[name]) for name in shown)
     ]
     pools.sort(key=lambda each: -sum(bucket.work_s for bucket in each.buckets))
     top = {job_id for each in pools for bucket in each.buckets for job_id, _ in bucket.top}

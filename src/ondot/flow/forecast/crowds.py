@@ -64,6 +64,7 @@ class Crowds:
             if schedule.spread_s and schedule.offset_s is None:
                 offset_s = crowd.choose_offset(schedule, (spec.key or uuid4().hex).encode())
                 placed[place] = structs.replace(spec, schedule=structs.replace(schedule, offset_s=float(offset_s)))
+                await asyncio.sleep(0)  # a window of a day takes some milliseconds: others get their turn
             elif place < JOBS_WARNED and (warned := crowd.warn(schedule, schedule.offset_s or 0.0)) is not None:
                 warnings[place] = [_say(warned, spec)]
         return placed, warnings
