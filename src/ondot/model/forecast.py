@@ -28,8 +28,8 @@ from ondot.model.schedule.listing import list_fires
 from ondot.model.schedule.looks import allowed
 from ondot.model.schedule.rule import is_quick
 
-FIRES_LISTED: Final = 4_000_000
-"""Of all herds together: about a second."""
+FIRES_LISTED: Final = 1_000_000
+"""Of all herds together: one to two seconds. 100,000 usual jobs have 100,000 in a week."""
 SHORTEST_S: Final = 0.001
 _MINUTE_S: Final = 60
 _DAY: Final = timedelta(days=1)
@@ -254,6 +254,8 @@ def _guess_rate(schedule: Schedule, grid: Grid, from_at: datetime, until: dateti
         return grid.step_s / rule.every_s
     if not isinstance(rule, Cron) or not is_quick(schedule):
         return None
+    if parsed_of(rule).is_daily:
+        return _times_a_day(rule) * grid.step_s / _DAY.total_seconds()
     range_s = max((until - from_at).total_seconds(), grid.step_s)
     return parsed_of(rule).slots_between(naive(from_at), naive(until)) * grid.step_s / range_s
 
