@@ -21,8 +21,9 @@ from ondot.archive.query import KEYS, query_files
 from ondot.cli.errors import NOT_FOUND
 from ondot.flow.history.archive import Archive
 from ondot.flow.history.rewrite import Rewriting
+from ondot.flow.history.show import read_history
 from ondot.model.errors import InvalidRequest, Unavailable
-from ondot.model.ids import DEFAULT_TENANT, TenantNo
+from ondot.model.ids import DEFAULT_TENANT, TenantNo, instant_of
 from ondot.model.secret import Hidden
 from ondot.model.target import HttpTarget
 from ondot.objects import open_archive
@@ -276,6 +277,11 @@ async def test_an_s3_that_loses_a_request_gets_the_day_all_the_same_and_one_that
     await rewrite(world, away)
     assert await is_there(world, kept)
     assert await conditions(world)
+    view = await read_history(world.database)
+    assert view.next_day == instant_of(kept).date()
+    assert view.next_at is not None
+    assert view.next_at < view.now
+    assert "cannot be archived to s3://ondot/archive, and are kept" in view.troubles[0]
 
 
 @proves("O1")

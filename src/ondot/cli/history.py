@@ -35,6 +35,7 @@ def history_card(found: Json, now: datetime) -> "Table":
             ("complete since", time_line(found["complete_since"], now)),
             ("oldest day", found["oldest_day"] or "none yet"),
             ("goes next", following and f"{following['day']}, {time_line(following['at'], now)}"),
+            ("trouble", "\n".join(found["troubles"]) or None),
             ("rewritten last", last and _last_in_words(last)),
             ("under way", ", ".join(found["under_way"]) or None),
             ("objects to delete", f"of {_days(found['object_lists'])}" if found["object_lists"] else None),

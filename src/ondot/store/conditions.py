@@ -1,5 +1,6 @@
 """Facts that hold for a while and that alerts read (O4): rows of `condition`."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -39,6 +40,11 @@ async def put_condition(
 
 async def remove_condition(connection: Connection, tenant_no: TenantNo, kind: str, subject: str) -> None:
     await connection.execute(_SQL["remove_condition"].text, tenant_no, kind, subject)
+
+
+async def list_messages(connection: Connection, tenant_no: TenantNo, kinds: Sequence[str]) -> list[str]:
+    """The texts of those that hold now, oldest first."""
+    return [row["message"] for row in await connection.fetch(_SQL["list_messages"].text, tenant_no, kinds)]
 
 
 async def forget_conditions(connection: Connection) -> None:

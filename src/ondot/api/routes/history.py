@@ -45,7 +45,9 @@ class LastRewritingOut(BaseModel):
 
 class NextDayOut(BaseModel):
     day: date
-    at: datetime = Field(description="When it is past the shortest retention.")
+    at: datetime = Field(
+        description="When it is past the shortest retention. In the past if it is kept for longer: see `troubles`."
+    )
 
 
 class HistoryOut(BaseModel):
@@ -60,6 +62,7 @@ class HistoryOut(BaseModel):
     days: list[HistoryDayOut]
     stays: list[StaysOut]
     next: NextDayOut | None
+    troubles: list[str] = Field(description="Why days do not go, or the disk fills up; empty if all is well.")
     last: LastRewritingOut | None
     under_way: list[str] = Field(description="Tables of days that are being rewritten now.")
     object_lists: int = Field(description="Days whose objects are still to be deleted from storage.")
@@ -95,6 +98,7 @@ def _out(view: HistoryView) -> HistoryOut:
             for reason, rows in reasons.items()
         ],
         next=None if next_day is None or next_at is None else NextDayOut(day=next_day, at=next_at),
+        troubles=list(view.troubles),
         last=None
         if last is None
         else LastRewritingOut(

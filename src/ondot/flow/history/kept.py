@@ -148,6 +148,11 @@ def _find_due_of(
     return None
 
 
+def is_overdue(partition: Partition, retentions: Retentions) -> bool:
+    """Whether a day has passed a retention that was not applied to it yet."""
+    return partition.day is not None and _level(partition, retentions) > _done(partition)
+
+
 def _level(partition: Partition, retentions: Retentions) -> int:
     """The longest retention that a day has passed, with its last instant; 0: none."""
     assert partition.day is not None

@@ -8,10 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
+from ondot.flow.history.archive import CONDITION as ARCHIVE
+from ondot.flow.history.disk import KIND as DISK
 from ondot.flow.history.disk import read_used
-from ondot.flow.history.kept import Retentions, retention_day
+from ondot.flow.history.kept import Retentions, is_overdue, retention_day
 from ondot.flow.history.rewrite import read_retentions
-from ondot.model.ids import TenantNo
+from ondot.model.ids import INSTALLATION, TenantNo
+from ondot.store.conditions import list_messages
 from ondot.store.database import Database
 from ondot.store.day_rewrite import (
     DayCopy,
@@ -24,6 +27,7 @@ from ondot.store.day_rewrite import (
 )
 
 DAY = timedelta(days=1)
+TROUBLES = (ARCHIVE, DISK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +65,9 @@ class HistoryView:
     """By table and reason: rows of days that are over."""
     next_day: date | None
     next_at: datetime | None
+    """In the past if the day is kept for longer than it should be: `troubles` may say why."""
+    troubles: Sequence[str]
+    """Why days do not go, or the disk fills up."""
     last: LastRewriting | None
     under_way: Sequence[DayCopy]
     lists_of_objects: int
@@ -81,8 +88,9 @@ async def read_history(database: Database) -> HistoryView:
         retentions = await read_retentions(connection, database.settings.retention_days)
         copies, gone = await list_copies(connection), await find_gone(connection)
         used = await read_used(connection, database.settings)
+        troubles = await list_messages(connection, INSTALLATION, TROUBLES)
     after = database.settings.retention_after
-    next_day = _next_day(partitions, retentions.levels[0], retention_day(now, after))
+    next_day = _next_day(partitions, retentions, retention_day(now, after))
     return HistoryView(
         now,
         size,
@@ -94,6 +102,7 @@ async def read_history(database: Database) -> HistoryView:
         _stays(partitions),
         next_day,
         None if next_day is None else start_of(next_day) + DAY * (retentions.levels[0] + 1) + after,
+        troubles,
         _last(partitions),
         copies,
         len(gone),
@@ -128,12 +137,14 @@ def _stays(partitions: Sequence[Partition]) -> dict[str, dict[str, int]]:
     return {parent: dict(reasons) for parent, reasons in found.items() if reasons}
 
 
-def _next_day(partitions: Sequence[Partition], days: int, today: date) -> date | None:
-    """The oldest day with rows that is not past the shortest retention."""
+def _next_day(partitions: Sequence[Partition], retentions: Retentions, today: date) -> date | None:
+    """The oldest day with rows to which no retention was applied yet."""
     waiting = (
         partition.day
         for partition in partitions
-        if partition.day is not None and not partition.is_empty and (today - partition.day).days <= days
+        if partition.day is not None
+        and not partition.is_empty
+        and ((today - partition.day).days <= retentions.levels[0] or is_overdue(partition, retentions))
     )
     return min(waiting, default=None)
 

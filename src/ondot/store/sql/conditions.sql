@@ -19,3 +19,11 @@ DELETE FROM ondot.condition WHERE kind = $2::text AND tenant_no = $1::integer AN
 -- name: forget_conditions :none
 -- locks: rows that ended by themselves        index: condition_until
 DELETE FROM ondot.condition WHERE until_at < ondot.clock() - interval '1 minute';
+
+-- name: list_messages :many
+-- index: condition_pkey
+-- What holds now, of some kinds.
+-- $1 tenant_no, $2 kinds
+SELECT message FROM ondot.condition
+WHERE kind = ANY ($2::text[]) AND tenant_no = $1::integer AND (until_at IS NULL OR until_at > ondot.clock())
+ORDER BY since, kind, subject LIMIT 20;
