@@ -9,7 +9,7 @@ from tests.cli.running import Ran
 from tests.cli.test_dead_letter_commands import answer, flat, run
 from tests.proves import proves
 from tests.ui.serving import Served, served
-from tests.world import World, every, job
+from tests.world import World, every, job, once
 
 
 async def run_while_working(world: World, page: Served, *words: str) -> Ran:
@@ -67,3 +67,18 @@ async def test_jobs_that_match_are_counted_paused_and_resumed_by_an_undo(world: 
         assert (refused.code, len(file.read_text().splitlines())) == (2, 4), "it leaves the file as it is"
         table = await run(page, "export", "jobs", "-q", "label.team=ops")
         assert len(table.out.splitlines()) == 2, "a header and a job"
+
+
+@proves("O8", "O5")
+async def test_a_dry_run_counts_what_would_change_without_what_would_be_refused(world: World) -> None:
+    worker = await world.worker()
+    for _ in range(2):
+        await world.submit(job(schedule=once(world.now)))
+        await worker.run_one()
+    await world.submit_all([job(schedule=every(3600, world.now)) for _ in range(2)])
+    async with served(world.database) as page:
+        counted = await run(page, "job", "pause", "-q", "report", "--dry-run")
+    [refused, summary] = counted.out.splitlines()
+    assert refused.startswith("2 would be refused, for example: The job ")
+    assert "a one-time job can be changed only before it runs" in refused
+    assert summary == "It would pause 2 of 4 jobs."

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -17,6 +18,7 @@ from ondot.model.access import Caller as KeyCaller
 from ondot.model.errors import Conflict, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.retry import Retry
+from ondot.model.target import ShellTarget
 from ondot.store.audit import By
 from ondot.store.bulk import (
     BulkRow,
@@ -30,6 +32,7 @@ from ondot.store.bulk import (
 )
 from ondot.store.jobs import lock_job
 from ondot.store.keys import add_key, revoke_key
+from tests.flow.workflows import run_steps, start, step, workflow
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
 
@@ -275,11 +278,152 @@ async def test_a_dry_run_counts_and_says_what_would_be_refused_and_why(world: Wo
         hidden = await preview(connection, limited, bulk)
     assert (seen.count, seen.refused, [id_ for id_, _ in seen.sample]) == (3, 2, sorted([live, gone]))
     assert dict(seen.refusals) == {
-        gone: f"The job {gone} is deleted.",
+        gone: f"The job {gone} is deleted: create it again.",
         UUID(int=9): f"There is no job {UUID(int=9)}.",
     }
     assert (hidden.refused, hidden.sample) == (3, [])
     assert Right.JOBS_RUN in limited.rights
+
+
+async def compare(world: World, of: Any, action: Any, ids: Sequence[UUID], **more: Any) -> set[UUID]:
+    """A dry run must refuse what the operation then refuses; returns those."""
+    bulk = NewBulk(world.database.clock.new_id(), of, action, 1000, ids=ids, **more)
+    async with world.database.connection() as connection:
+        seen = await preview(connection, LOCAL, bulk)
+    id_ = await begin(world, of, action, ids, **more)
+    await work(world)
+    refused = {item.id: item.detail for item in await items(world, id_) if not item.is_done}
+    assert dict(seen.refusals).keys() == refused.keys(), (seen.refusals, refused)
+    assert (await operation(world, id_)).refused == seen.refused
+    return set(refused)
+
+
+@proves("O8")
+@pytest.mark.parametrize(
+    ("action", "expected"),
+    [
+        ("pause", {"runs", "waits", "over", "run again", "cancelled", "deleted"}),
+        ("update", {"runs", "waits", "over", "run again", "cancelled", "deleted"}),
+        ("delete", {"runs", "over", "run again", "cancelled"}),
+        ("resume", {"deleted"}),
+        ("run", {"deleted"}),
+    ],
+)
+async def test_a_dry_run_foresees_which_jobs_are_refused(world: World, action: str, expected: set[str]) -> None:
+    """One-time jobs in each stage of their life, beside jobs that recur."""
+    worker = await world.worker()
+
+    async def add(schedule: Any, **fields: Any) -> JobId:
+        return (await world.submit(job(schedule=schedule, **fields))).id
+
+    ids: dict[str, JobId] = {}
+    ids["over"] = await add(once(world.now))
+    await worker.run_one()
+    ids["run again"] = await add(once(world.now))
+    await worker.run_one()
+    ids["waits"] = await add(once(world.now), retry=Retry(delays_s=(3600.0,), backoff="listed"))
+    await worker.run_one(failed())
+    ids["runs"] = await add(once(world.now))
+    await worker.lease()
+    ids["cancelled"] = await add(once(world.after(20)))
+    await begin(world, "executions", "cancel", [(await world.executions(ids["cancelled"]))[0].id])
+    ids["deleted"] = await add(every(3600, world.now))
+    ids["planned"] = await add(once(world.after(30)))
+    ids["far"] = await add(once(world.after(86_400)))
+    ids["paused"] = await add(once(world.after(86_400)))
+    ids["changed"] = await add(once(world.after(86_400)))
+    ids["recurs"] = await add(every(3600, world.now))
+    await work(world)
+    await begin(world, "jobs", "delete", [ids["deleted"]])
+    await begin(world, "jobs", "pause", [ids["paused"]])
+    await begin(world, "jobs", "update", [ids["changed"]], change={"priority": "low"})
+    await work(world)
+    await world.run_now(ids["run again"])
+    more = {"change": {"labels": {"a": "b"}}} if action == "update" else {}
+    refused = await compare(world, "jobs", action, list(ids.values()), **more)
+    assert {name for name, id_ in ids.items() if id_ in refused} == expected
+
+
+@proves("O8")
+async def test_a_dry_run_shows_that_jobs_have_ended_and_which_updates_change_nothing(world: World) -> None:
+    worker = await world.worker()
+    ended = (await world.submit(job(schedule=once(world.now), priority="low"))).id
+    await worker.run_one()
+    bulk = NewBulk(world.database.clock.new_id(), "jobs", "update", 50, q="", change={"priority": "low"})
+    shell = job(target=ShellTarget(command=("true",)), schedule=every(3600, world.now))
+    forbidden = (await world.submit(shell)).id
+    limited = KeyCaller(DEFAULT_TENANT, "k", Role.EDITOR, rights_of(Role.EDITOR) - {Right.SHELL})
+    async with world.database.connection() as connection:
+        bulk = replace(bulk, id=world.database.clock.new_id())
+        seen = await preview(connection, limited, bulk)
+    assert {id_: item.state for id_, item in seen.sample} == {ended: "ENDED", forbidden: "ACTIVE"}
+    [(refused, why)] = seen.refusals
+    assert (refused, "shell" in why) == (forbidden, True)
+
+
+@proves("O8", "E10")
+@pytest.mark.parametrize("current", [False, True])
+async def test_a_dry_run_foresees_which_executions_and_dead_letters_are_refused(world: World, current: bool) -> None:
+    worker = await world.worker()
+    ids: dict[str, ExecutionId] = {}
+
+    async def fail(name: str) -> JobId:
+        made = await world.submit(job(schedule=once(world.now), retry=Retry(max_retries=0)))
+        ids[name] = (await worker.run_one(failed())).leased.id
+        return made.id
+
+    for name in ("failed", "replayed"):
+        await fail(name)
+    gone = await fail("gone")
+    await world.fetch("DELETE FROM ondot.job_once WHERE id = $1", gone)
+    retrying = job(schedule=once(world.now), retry=Retry(delays_s=(3600.0,), backoff="listed"))
+    await world.submit(retrying)
+    ids["waits"] = (await worker.run_one(failed())).leased.id
+    deleted = (await world.submit(job(schedule=every(60, world.now), retry=Retry(max_retries=0)))).id
+    ids["of a deleted job"] = await world.run_now(deleted)
+    await worker.complete_all(await worker.lease(), failed())
+    await begin(world, "jobs", "delete", [deleted])
+    await begin(world, "dead_letters", "replay", [ids["replayed"]])
+    await work(world)
+    for assignment in await worker.lease():
+        await worker.complete(assignment)
+    succeeded = (await world.submit(job(schedule=once(world.now)))).id
+    await worker.run_one()
+    ids["being replayed"] = (await world.executions(succeeded))[0].id
+    await begin(world, "executions", "retry", [ids["being replayed"]])
+    await work(world)
+    names = {id_: name for name, id_ in ids.items()}
+    letters = [id_ for name, id_ in ids.items() if name not in {"waits", "being replayed"}]
+    refused = await compare(world, "dead_letters", "replay", [letters[-1], letters[-2]], current_version=current)
+    assert {names[ExecutionId(id_)] for id_ in refused} == ({"gone", "of a deleted job"} if current else {"gone"})
+    refused = await compare(world, "executions", "retry", list(ids.values()), current_version=current)
+    by_version = {"waits", "of a deleted job"} if current else {"of a deleted job"}
+    assert {names[ExecutionId(id_)] for id_ in refused} == {"replayed", "being replayed", "gone"} | by_version
+    refused = await compare(world, "executions", "cancel", list(ids.values()))
+    assert {names[ExecutionId(id_)] for id_ in refused} == set(ids) - {"waits"}
+    assert not await compare(world, "dead_letters", "discard", letters)
+
+
+@proves("O8", "W8")
+async def test_a_dry_run_foresees_which_runs_are_refused(world: World) -> None:
+    worker = await world.worker()
+    ids = {"ended": await start(world, worker, {"a": step()})}
+    await run_steps(world, worker, ids["ended"])
+    ids["blocked"] = await start(world, worker, {"a": step(retry=Retry(max_retries=0))})
+    await run_steps(world, worker, ids["blocked"], {"a": failed()})
+    ids["runs"] = await start(world, worker, {"a": step()})
+    await world.submit(job("flow", target=workflow({"a": step()})))
+    [waits] = await world.fetch("SELECT id FROM ondot.execution WHERE state = 'PENDING' AND origin = 'fire'")
+    ids["waits"] = ExecutionId(waits["id"])
+    names = {id_: name for name, id_ in ids.items()}
+
+    async def refused(action: str) -> set[str]:
+        return {names[ExecutionId(id_)] for id_ in await compare(world, "runs", action, list(ids.values()))}
+
+    assert await refused("pause") == {"ended", "waits"}
+    assert await refused("resume") == {"ended", "waits"}
+    assert await refused("retry") == {"ended", "waits", "runs"}
+    assert await refused("cancel") == {"ended"}
 
 
 @proves("O8")

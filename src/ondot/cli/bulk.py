@@ -151,11 +151,11 @@ def change_many(
     counted = ask(lambda client: client.start_bulk(body | {"dry_run": True}))
     if dry_run and output is not Format.TABLE:
         return show_document(counted, output)
-    what = count_in_words(of, counted["count"], is_least=counted["count_is_least"])
     if not counted["count"]:
         return show_line(f"No {NOUNS[of]} matches.")
+    what = what_would_change(of, counted)
     if counted["refused"]:
-        looked = "" if counted["looked_at"] >= counted["count"] else f" of the first {counted['looked_at']:,}"
+        looked = "" if counted["looked_at"] >= counted["count"] else f" of the newest {counted['looked_at']:,}"
         show_line(f"{counted['refused']:,}{looked} would be refused, for example: {counted['refusals'][0]['detail']}")
     if dry_run:
         return show_line(f"It would {action} {what}.")
@@ -202,6 +202,17 @@ def _show(operation: Json, output: Format) -> None:
 def count_in_words(of: Kind, count: int, *, is_least: bool = False) -> str:
     noun = NOUNS[of] + ("" if count == 1 and not is_least else "s")
     return f"{'at least ' if is_least else ''}{count:,} {noun}"
+
+
+def what_would_change(of: Kind, counted: Json) -> str:
+    """What a dry run has counted, without what it knows would be refused. It looks at the newest 10,000 of a query."""
+    count, refused = counted["count"], counted["refused"]
+    all_ = count_in_words(of, count, is_least=counted["count_is_least"])
+    if not refused:
+        return all_
+    if counted["looked_at"] < count:
+        return f"some of {all_}"
+    return f"{count - refused:,} of {all_}"
 
 
 def in_words(operation: Json) -> str:

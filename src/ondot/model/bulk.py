@@ -1,7 +1,7 @@
 """Operations on many things at once (O8): what can be done to what, which right that needs, what would be refused.
 
 The table of actions is the only list of them: the API, the commands and the pages read it. Refusals here are those that
-a dry run can see from the state of an item; the action itself decides again when its turn comes.
+a dry run can foresee; the action itself decides again when its turn comes.
 """
 
 from collections.abc import Mapping
@@ -59,6 +59,22 @@ NOUNS: Final[Mapping[Kind, str]] = MappingProxyType(
 
 _ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "SKIPPED"})
 
+Hindrance = Literal[
+    "begun",
+    "has_attempts",
+    "is_step",
+    "replayed",
+    "being_replayed",
+    "version_gone",
+    "job_deleted",
+    "job_gone",
+    "run_over",
+    "not_started",
+    "nothing_failed",
+]
+"""Why some actions would be refused, besides the state. `begun`: the fire of a one-time job runs or is over;
+`has_attempts`: it runs, or waits for its next attempt."""
+
 
 @dataclass(frozen=True, slots=True)
 class Seen:
@@ -67,22 +83,74 @@ class Seen:
     state: str
     pool: str | None
     name: str | None = None
+    hindrances: frozenset[Hindrance] = frozenset()
 
 
 def why_missing(kind: Kind, id_: object) -> str:
     return f"There is no {NOUNS[kind]} {id_}."
 
 
-def why_refused(kind: Kind, action: BulkAction, id_: object, state: str) -> str | None:
-    """Why an item in this state would be refused; None: it would be changed, or is as it should be already."""
-    what = f"The {NOUNS[kind]} {id_}"
+def why_refused(
+    kind: Kind, action: BulkAction, id_: object, seen: Seen, *, current_version: bool = False, own_payload: bool = False
+) -> str | None:
+    """Why an item would be refused; None: it would be changed, or is as it should be already."""
     if kind == "jobs":
-        return f"{what} is deleted." if state == "DELETED" and action != "delete" else None
-    if kind == "dead_letters":
-        return None if state == "open" else f"{what} was {state}: nothing is left to do."
-    if action == "retry":
-        is_under_way = kind == "executions" and state in {"PENDING", "RUNNING", "BLOCKED"}
-        advice = "only one that has ended, or waits for its next attempt, can be retried"
-        return f"{what} is {state}: {advice}." if is_under_way else None
-    is_over = state in _ENDED and not (action == "cancel" and state == "CANCELLED")
-    return f"{what} has ended {state}: there is nothing left to {action}." if is_over else None
+        why = _why_job(action, seen)
+    elif kind == "dead_letters":
+        why = _why_gone(seen, current_version) if action == "replay" and seen.state == "open" else None
+    elif action == "retry":
+        is_own = current_version or own_payload
+        why = _why_no_retry(seen, current_version, is_own) if kind == "executions" else _why_no_repair(seen)
+    elif "not_started" in seen.hindrances and action != "cancel":
+        why = _NOT_STARTED
+    else:
+        is_over = seen.state in _ENDED and not (action == "cancel" and seen.state == "CANCELLED")
+        why = f"has ended {seen.state}: there is nothing left to {action}." if is_over else None
+    return None if why is None else f"The {NOUNS[kind]} {id_} {why}"
+
+
+_NOT_STARTED: Final = "has not started. Cancel it, or wait until it starts."
+
+
+def _why_job(action: BulkAction, seen: Seen) -> str | None:
+    if seen.state == "DELETED":
+        return None if action == "delete" else "is deleted: create it again."
+    # One that waits for its next attempt may be deleted, but not changed.
+    too_late = {"begun"} if action == "delete" else {"begun", "has_attempts"}
+    if action in {"pause", "update", "delete"} and seen.hindrances & too_late:
+        return "has started or ended: a one-time job can be changed only before it runs."
+    return None
+
+
+def _why_gone(seen: Seen, current_version: bool) -> str | None:
+    if "run_over" in seen.hindrances:
+        return "is of a run that has ended, or is gone: rerun it."
+    if current_version and "job_deleted" in seen.hindrances:
+        return "is of a job that is deleted: leave out `version` to run it by the version that failed."
+    if ("job_gone" if current_version else "version_gone") in seen.hindrances:
+        return "is of a version of the job that is gone: it cannot be run again."
+    return None
+
+
+def _why_no_retry(seen: Seen, current_version: bool, is_own: bool) -> str | None:
+    if seen.state in {"PENDING", "RUNNING", "BLOCKED"}:
+        return f"is {seen.state}: only one that has ended, or waits for its next attempt, can be retried."
+    if seen.state == "RETRYING":
+        return "continues with its own payload and version: leave both out." if is_own else None
+    if "is_step" in seen.hindrances:
+        return "is a step of a run: retry it there, so that the steps after it follow."
+    if "replayed" in seen.hindrances:
+        return "was replayed already: retry its replay."
+    if "being_replayed" in seen.hindrances:
+        return "is being run again: wait for its end, or cancel that one."
+    return _why_gone(seen, current_version)
+
+
+def _why_no_repair(seen: Seen) -> str | None:
+    if "not_started" in seen.hindrances:
+        return _NOT_STARTED
+    if seen.state in _ENDED:
+        return f"has ended {seen.state} and stays as it is: rerun it."
+    if seen.state == "ENDING":
+        return "is ending: its `finally` steps run. Wait until it has ended."
+    return "has no step that failed: there is nothing to retry." if "nothing_failed" in seen.hindrances else None

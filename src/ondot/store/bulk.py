@@ -17,7 +17,7 @@ from ondot.model.ids import TenantNo
 from ondot.model.trace import parse_traceparent
 from ondot.store.audit import By
 from ondot.store.connection import Connection, Record
-from ondot.store.dead_letters import LetterFilter, see_letters
+from ondot.store.dead_letters import LetterFilter
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("bulk")
@@ -294,10 +294,10 @@ async def find_before(
 
 async def see_items(connection: Connection, tenant_no: TenantNo, kind: Kind, ids: Sequence[UUID]) -> dict[UUID, Seen]:
     """These items as they are now; those that do not exist are left out."""
-    if kind == "dead_letters":
-        return await see_letters(connection, tenant_no, ids)
     rows = await connection.fetch(_SQL[f"see_{kind}"].text, tenant_no, list(ids))
-    return {row["id"]: Seen(row["state"], row.get("pool"), row.get("name")) for row in rows}
+    return {
+        row["id"]: Seen(row["state"], row.get("pool"), row.get("name"), frozenset(row["hindrances"])) for row in rows
+    }
 
 
 def _decoded(row: Record) -> dict[str, Any]:

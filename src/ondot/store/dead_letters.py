@@ -13,7 +13,6 @@ from uuid import UUID
 import msgspec
 from msgspec import Struct
 
-from ondot.model.bulk import Seen
 from ondot.model.errors import InvalidQuery
 from ondot.model.execution import Origin
 from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
@@ -225,11 +224,6 @@ async def next_letters(
     )
     rows = await connection.fetch(text, *arguments)
     return [row["id"] for row in rows]
-
-
-async def see_letters(connection: Connection, tenant_no: TenantNo, ids: Sequence[UUID]) -> dict[UUID, Seen]:
-    rows = await connection.fetch(_SQL["see_letters"].text, tenant_no, list(ids))
-    return {row["id"]: Seen(row["state"], None) for row in rows}
 
 
 async def resolve_letters(

@@ -80,7 +80,7 @@ class BulkPreview(BaseModel):
     dry_run: bool = True
     count: int = Field(description="Items that match now.")
     count_is_least: bool = Field(description="There are more than could be counted in two seconds.")
-    looked_at: int = Field(description="How many of them were looked at for refusals.")
+    looked_at: int = Field(description="How many of them were looked at for refusals: the newest 10,000.")
     refused: int = Field(description="How many of these would be refused.")
     sample: list[SampleOut]
     refusals: list[BulkItemOut] = Field(description="Some that would be refused, and why.")

@@ -102,15 +102,20 @@ async def _update(
         nonlocal replaced
         replaced = job
         spec = _restore(job, before) if before is not None else change_spec(job.spec, turn.change or {})
-        check_jobs(caller, [spec])
-        if spec.secrets:
-            caller.require(Right.SECRETS_USE)
-        [spec] = limit_reach(caller, [spec])
-        return spec
+        return as_written_by(caller, spec)
 
     now = await update(database, dispatcher, turn.tenant_no, row.id, compute, only_if_changed=True, by=turn.by)
     was = {"labels": replaced.spec.labels, "priority": replaced.spec.priority, "made": now.version}
     return _changed(now, was, is_changed=now.version != replaced.version)
+
+
+def as_written_by(caller: Caller, spec: JobSpec) -> JobSpec:
+    """The spec as it is stored if this caller writes it. Raises if it may not."""
+    check_jobs(caller, [spec])
+    if spec.secrets:
+        caller.require(Right.SECRETS_USE)
+    [spec] = limit_reach(caller, [spec])
+    return spec
 
 
 def change_spec(spec: JobSpec, change: Mapping[str, Any]) -> JobSpec:

@@ -9,9 +9,9 @@ from ondot.flow.replay import Replay
 from ondot.flow.work import Work
 from ondot.model.bulk import why_missing
 from ondot.model.ids import ExecutionId
-from ondot.store.bulk import BulkTurn, Results
+from ondot.store.bulk import BulkTurn, Results, see_items
 from ondot.store.database import Database
-from ondot.store.dead_letters import see_letters, take_letters
+from ondot.store.dead_letters import take_letters
 
 
 async def act_on_letters(database: Database, dispatcher: Dispatcher, turn: BulkTurn, ids: Sequence[UUID]) -> Results:
@@ -20,7 +20,7 @@ async def act_on_letters(database: Database, dispatcher: Dispatcher, turn: BulkT
         work = Work(connection, database, turn.tenant_no)
         taken = await take_letters(connection, turn.tenant_no, [ExecutionId(id_) for id_ in ids])
         rest = [id_ for id_ in ids if id_ not in taken]
-        seen = await see_letters(connection, turn.tenant_no, rest) if rest else {}
+        seen = await see_items(connection, turn.tenant_no, "dead_letters", rest) if rest else {}
         later = [id_ for id_ in rest if id_ in seen and seen[id_].state == "open"]
         missing = [(id_, why_missing(turn.kind, id_)) for id_ in rest if id_ not in seen]
         unchanged = len(rest) - len(later) - len(missing)

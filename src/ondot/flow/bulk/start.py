@@ -5,22 +5,37 @@ from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
 
+from ondot.flow.bulk.items import as_written_by, change_spec
 from ondot.flow.bulk.match import count_items, first_items
 from ondot.flow.idempotency import Idempotency, find_response, store_response
 from ondot.flow.work import begin
 from ondot.model.access import Caller
-from ondot.model.bulk import MOST_UNDOABLE, RIGHTS, STARTS, UNDO, BulkAction, Kind, Seen, why_missing, why_refused
-from ondot.model.errors import Conflict, NotFound
-from ondot.model.ids import TenantNo
+from ondot.model.bulk import (
+    MOST_IDS,
+    MOST_UNDOABLE,
+    RIGHTS,
+    STARTS,
+    UNDO,
+    BulkAction,
+    Kind,
+    Seen,
+    why_missing,
+    why_refused,
+)
+from ondot.model.errors import Conflict, NotFound, OndotError
+from ondot.model.ids import JobId, TenantNo
+from ondot.model.job import JobState, is_same_spec
 from ondot.model.tenant import Tenant
 from ondot.store.audit import Action, By, record_change
 from ondot.store.bulk import BulkRow, NewBulk, insert_bulk, list_bulks, mark_undone, see_items, stop_bulk
 from ondot.store.connection import Connection
 from ondot.store.database import Database
+from ondot.store.jobs import get_jobs
 from ondot.telemetry.log import get_logger
 
-LOOKED_AT: Final = 1_000
-"""Items of a query that a dry run looks at; of a selection it looks at all."""
+LOOKED_AT: Final = MOST_IDS
+"""Items that a dry run looks at: all of a selection, the newest of a query. Of more it counts no refusals."""
+SPECS_AT_ONCE: Final = 500
 SHOWN: Final = 20
 
 log = get_logger()
@@ -43,15 +58,51 @@ async def preview(connection: Connection, caller: Caller, bulk: NewBulk) -> Prev
     tenant_no = caller.tenant_no
     ids = await first_items(connection, tenant_no, bulk, LOOKED_AT)
     seen = _visible(caller, await see_items(connection, tenant_no, bulk.kind, ids))
+    why_not = await _why_not_updated(connection, caller, bulk, ids) if bulk.action == "update" else {}
     refusals = []
     for id_ in ids:
         item = seen.get(id_)
-        why = why_missing(bulk.kind, id_) if item is None else why_refused(bulk.kind, bulk.action, id_, item.state)
+        why = why_missing(bulk.kind, id_) if item is None else why_not.get(id_, _why(bulk, id_, item))
         if why is not None:
             refusals.append((id_, why))
-    count, is_least = await count_items(connection, tenant_no, bulk)
+    if bulk.ids is None and len(ids) < LOOKED_AT:
+        count, is_least = len(ids), False
+    else:
+        count, is_least = await count_items(connection, tenant_no, bulk)
     sample = [(id_, seen[id_]) for id_ in ids if id_ in seen][:SHOWN]
     return Preview(count, is_least, len(ids), len(refusals), sample, refusals[:SHOWN])
+
+
+def _why(bulk: NewBulk, id_: UUID, item: Seen) -> str | None:
+    return why_refused(
+        bulk.kind,
+        bulk.action,
+        id_,
+        item,
+        current_version=bulk.current_version,
+        own_payload=bulk.payload is not None,
+    )
+
+
+async def _why_not_updated(
+    connection: Connection, caller: Caller, bulk: NewBulk, ids: Sequence[UUID]
+) -> dict[UUID, str | None]:
+    """Jobs that the caller may not write, each with the reason; and with None those that have nothing to change: such
+    an update is not refused, also if the job can no longer be changed."""
+    found: dict[UUID, str | None] = {}
+    for first in range(0, len(ids), SPECS_AT_ONCE):
+        jobs = await get_jobs(connection, caller.tenant_no, [JobId(id_) for id_ in ids[first : first + SPECS_AT_ONCE]])
+        for row in jobs.values():
+            if row.state is JobState.DELETED:
+                continue
+            try:
+                spec = as_written_by(caller, change_spec(row.spec, bulk.change or {}))
+            except OndotError as refusal:
+                found[row.id] = refusal.message
+            else:
+                if is_same_spec(spec, row.spec):
+                    found[row.id] = None
+    return found
 
 
 def _visible(caller: Caller, seen: Mapping[UUID, Seen]) -> dict[UUID, Seen]:

@@ -1,3 +1,15 @@
+-- fragment: version_hindrances
+-- Why no new execution can be made of `e`: by its version, or by the job's current one.
+CASE WHEN NOT EXISTS (SELECT FROM ondot.job_version v
+                      WHERE v.job_id = e.job_id AND v.version = e.job_version AND v.tenant_no = $1)
+          AND NOT (e.job_version = 1 AND EXISTS (SELECT FROM ondot.find_once($1, e.job_id)))
+     THEN 'version_gone' END,
+CASE WHEN EXISTS (SELECT FROM ondot.job b WHERE b.id = e.job_id AND b.tenant_no = $1 AND b.state = 'DELETED')
+     THEN 'job_deleted' END,
+CASE WHEN NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = e.job_id AND b.tenant_no = $1)
+          AND NOT EXISTS (SELECT FROM ondot.find_once($1, e.job_id))
+     THEN 'job_gone' END
+
 -- name: insert_bulk :none
 -- It is done at once if nothing matches. Only `next_at` says when it continues: see the migration.
 -- $1 tenant_no, $2 id, $3 kind, $4 action, $5 filter, $6 q, $7 ids, $8 change, $9 payload, $10 current_version, $11 reason,
@@ -150,30 +162,85 @@ SELECT id, before FROM ondot.bulk_item
 WHERE bulk_id = $2::uuid AND tenant_no = $1::integer AND id = ANY ($3::uuid[]) AND is_done;
 
 -- name: see_jobs :many
--- index: job_pkey, job_once_pkey
+-- index: job_pkey, job_once_pkey, job_version_pkey, timer_pkey, execution_fire, execution_other
+-- The fire of a one-time job is planned (timer), is owed, has an execution, or is over. `is_live` as ondot.is_live, of which
+-- each call costs more than these lookups. The jobs are read as a set: a lookup for each compared its id with all of $2.
 -- $1 tenant_no, $2 ids
-SELECT n.id, j.state, p.name AS pool, j.name
-FROM unnest($2::uuid[]) AS n(id)
-CROSS JOIN LATERAL (
-    SELECT state, pool_no, name FROM ondot.job WHERE id = n.id AND tenant_no = $1::integer
+WITH item AS MATERIALIZED (
+    SELECT b.id, b.state, b.pool_no, b.name,
+           CASE WHEN v.spec #>> '{schedule,when,kind}' = 'once'
+                THEN (v.spec #>> '{schedule,when,at}')::timestamptz END AS once_at
+    FROM ondot.job b JOIN ondot.job_version v ON v.job_id = b.id AND v.version = b.version
+    WHERE b.id = ANY ($2::uuid[]) AND b.tenant_no = $1::integer
     UNION ALL
-    SELECT 'ACTIVE', pool_no, name FROM ondot.job_once WHERE id = n.id AND id = ANY ($2) AND tenant_no = $1
-    LIMIT 1
-) j
-LEFT JOIN ondot.pool p ON p.pool_no = j.pool_no;
+    SELECT o.id, 'ACTIVE', o.pool_no, o.name, o.fire_at FROM ondot.job_once o
+    WHERE o.id = ANY ($2) AND o.tenant_no = $1 AND NOT EXISTS (SELECT FROM ondot.job b WHERE b.id = o.id)
+)
+SELECT i.id, CASE WHEN i.state = 'ACTIVE' AND NOT (l.is_planned OR l.is_owed OR l.is_live) THEN 'ENDED' ELSE i.state END AS state,
+       p.name AS pool, i.name,
+       CASE WHEN i.once_at IS NULL OR i.state <> 'ACTIVE' THEN '{}' ELSE array_remove(ARRAY[
+           CASE WHEN e.state = 'RUNNING' OR e.state IS NULL AND NOT (l.is_planned OR l.is_owed) THEN 'begun' END,
+           CASE WHEN e.attempt_no > 0 THEN 'has_attempts' END], NULL) END AS hindrances
+FROM item i
+CROSS JOIN LATERAL (
+    SELECT EXISTS (SELECT FROM ondot.timer t WHERE t.job_id = i.id AND t.next_fire_at < 'infinity') AS is_planned,
+           EXISTS (SELECT FROM ondot.owed o WHERE o.job_id = i.id) AS is_owed,
+           EXISTS (SELECT FROM ondot.execution x WHERE x.job_id = i.id AND x.origin IN ('fire', 'backfill'))
+           OR EXISTS (SELECT FROM ondot.execution x WHERE x.job_id = i.id AND x.origin NOT IN ('fire', 'backfill'))
+           OR EXISTS (SELECT FROM ondot.subscription s WHERE s.id = i.id) AS is_live
+) l
+LEFT JOIN ondot.execution e ON e.job_id = i.id AND e.tenant_no = $1 AND e.origin IN ('fire', 'backfill')
+                               AND e.fire_at = i.once_at
+LEFT JOIN ondot.pool p ON p.pool_no = i.pool_no;
 
 -- name: see_executions :many
--- index: execution_pkey, history_pkey
+-- index: execution_pkey, history_pkey, dead_letter_pkey, execution_other, job_version_pkey, job_pkey
 -- $1 tenant_no, $2 ids
-SELECT e.id, e.state, p.name AS pool
+SELECT e.id, e.state, p.name AS pool,
+       CASE WHEN NOT e.is_over THEN '{}' ELSE array_remove(ARRAY[
+           CASE WHEN e.origin = 'step' THEN 'is_step' END,
+           CASE WHEN EXISTS (SELECT FROM ondot.dead_letter d
+                             WHERE d.execution_id = e.id AND d.tenant_no = $1 AND d.resolution = 'replayed')
+                THEN 'replayed' END,
+           CASE WHEN EXISTS (SELECT FROM ondot.execution r
+                             WHERE r.job_id = e.job_id AND r.tenant_no = $1 AND r.origin NOT IN ('fire', 'backfill')
+                               AND r.replay_of = e.id)
+                THEN 'being_replayed' END,
+           {{version_hindrances}}], NULL) END AS hindrances
 FROM (
-    SELECT id, state, pool_no FROM ondot.execution WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer
+    SELECT id, state, pool_no, job_id, job_version, origin, false AS is_over
+    FROM ondot.execution WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer
     UNION ALL
-    SELECT id, state, pool_no FROM ondot.history WHERE id = ANY ($2) AND tenant_no = $1
+    SELECT id, state, pool_no, job_id, job_version, origin, true
+    FROM ondot.history WHERE id = ANY ($2) AND tenant_no = $1
 ) e
 LEFT JOIN ondot.pool p ON p.pool_no = e.pool_no;
 
--- name: see_runs :many
--- index: run_pkey
+-- name: see_dead_letters :many
+-- index: dead_letter_pkey, run_pkey, job_version_pkey, job_pkey
+-- A step is retried in its run, by the run's version.
 -- $1 tenant_no, $2 ids
-SELECT id, state FROM ondot.run WHERE id = ANY ($2::uuid[]) AND tenant_no = $1::integer;
+SELECT e.execution_id AS id, coalesce(e.resolution, 'open') AS state,
+       array_remove(CASE WHEN e.run_id IS NULL THEN ARRAY[{{version_hindrances}}] ELSE ARRAY[
+           CASE WHEN NOT EXISTS (SELECT FROM ondot.run r
+                                 WHERE r.id = e.run_id AND r.tenant_no = $1 AND r.ended_at IS NULL AND r.state <> 'ENDING')
+                THEN 'run_over' END] END, NULL) AS hindrances
+FROM ondot.dead_letter e
+WHERE e.execution_id = ANY ($2::uuid[]) AND e.tenant_no = $1::integer;
+
+-- name: see_runs :many
+-- index: run_pkey, step_pkey, run_parent, execution_pkey
+-- An execution without a run is a run that has not started.
+-- $1 tenant_no, $2 ids
+SELECT r.id, r.state,
+       CASE WHEN EXISTS (SELECT FROM ondot.step s
+                         WHERE s.run_id = r.id AND s.tenant_no = $1 AND s.state IN ('FAILED', 'CANCELLED'))
+                 OR EXISTS (SELECT FROM ondot.run c
+                            WHERE c.parent_run_id = r.id AND c.tenant_no = $1 AND c.state = 'BLOCKED')
+            THEN '{}'::text[] ELSE ARRAY['nothing_failed'] END AS hindrances
+FROM ondot.run r WHERE r.id = ANY ($2::uuid[]) AND r.tenant_no = $1::integer
+UNION ALL
+SELECT e.id, e.state, ARRAY['not_started']
+FROM ondot.execution e
+WHERE e.id = ANY ($2) AND e.tenant_no = $1
+  AND NOT EXISTS (SELECT FROM ondot.run r WHERE r.id = e.id AND r.tenant_no = $1);

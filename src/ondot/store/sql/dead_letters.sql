@@ -148,12 +148,6 @@ WHERE d.tenant_no = $1::integer AND d.resolved_at IS NULL
   AND d.failed_at <= $7::timestamptz AND d.execution_id < $8::uuid AND ($9::uuid IS NULL OR d.execution_id > $9)
 ORDER BY d.execution_id LIMIT $10::integer;
 
--- name: see_letters :many
--- index: dead_letter_pkey
--- $1 tenant_no, $2 ids
-SELECT execution_id AS id, coalesce(resolution, 'open') AS state FROM ondot.dead_letter
-WHERE execution_id = ANY ($2::uuid[]) AND tenant_no = $1::integer;
-
 -- name: resolve_letters :many
 -- locks: dead letters, held already        index: dead_letter_pkey
 -- $1 tenant_no, $2 ids, $3 the executions that run them again (NULL: none), $4 resolution, $5 actor, $6 reason
