@@ -167,3 +167,56 @@ async def test_a_window_that_cannot_be_read_is_rejected_with_advice(
     answer = await api.http.get("/v1/report", params=parameters)
     assert answer.status_code == 422
     assert words in answer.json()["detail"]
+
+
+@proves("O10", "O11")
+async def test_the_report_of_a_past_window_does_not_change_with_what_happens_later(api: Caller) -> None:
+    world = api.world
+    worker = await world.worker()
+    watched = (await world.submit(job("watched", schedule=every(86_400, world.now)))).id
+
+    async def miss(due_in_s: float, *, which: str, predicted: bool = False) -> None:
+        await world.fetch(
+            "INSERT INTO ondot.miss (id, tenant_no, job_id, which, due_at, count, predicted, reason, seen_at)"
+            " VALUES (gen_random_uuid(), 1, $1, $2, $3, 1, $4, 'why', ondot.clock())",
+            watched,
+            which,
+            world.after(due_in_s),
+            predicted,
+        )
+
+    async def skip(number: int) -> None:
+        await world.fetch(
+            "INSERT INTO ondot.skipped (job_id, job_version, tenant_no, from_at, to_at, reason, count, at)"
+            " SELECT $1, 1, 1, ondot.clock() - n * interval '1 s', ondot.clock() - n * interval '1 s', 'misfire', 1,"
+            " ondot.clock() FROM generate_series(1, $2) n",
+            watched,
+            number,
+        )
+
+    await miss(-1, which="end_by")
+    await skip(3)
+    await world.submit(job("long"))
+    await world.submit(job("flaky", retry=Retry(max_retries=1, backoff="fixed", initial_s=7200, jitter=False)))
+    leased = {one.spec.name: one for one in await worker.lease() if one.spec}
+    await worker.complete(leased["flaky"], failed("reset"))
+    await world.advance(60)
+    window = {"since": world.after(-3600).isoformat(), "until": world.now.isoformat()}
+    now = await api.get("/v1/report", **window)
+    await world.advance(60)
+    past = await api.get("/v1/report", **window)
+    # Later: a miss and a forecast, an end that took long, a last failure, and more missed ranges than a report reads.
+    await miss(-1, which="success_every")
+    await miss(3600, which="start_by", predicted=True)
+    await world.advance(7200)
+    await worker.complete(leased["long"])
+    await work(world, worker, {"flaky": failed("reset")})
+    await skip(1001)
+    again = await api.get("/v1/report", **window)
+    kinds = {(one["kind"], one["job_name"]): one["count"] for one in past["findings"]}
+    assert kinds == {("expectation", "watched"): 1, ("missed", "watched"): 3, ("retried", "flaky"): 1}
+    assert (again["findings"], again["ran"]) == (past["findings"], past["ran"])
+    assert now["ran"] == past["ran"]
+    latest = await api.get("/v1/report", since="3h")
+    predicted = [one for one in latest["findings"] if one["kind"] == "expectation"]
+    assert {one["facts"]["which"] for one in predicted} == {"end_by", "success_every", "start_by"}

@@ -165,9 +165,10 @@ async def list_misses(connection: Connection, tenant_no: TenantNo, job_id: JobId
 
 
 async def list_recent_misses(
-    connection: Connection, tenant_no: TenantNo, since: datetime, until: datetime, limit: int
+    connection: Connection, tenant_no: TenantNo, since: datetime, until: datetime, limit: int, *, ends_now: bool
 ) -> list[MissRow]:
-    rows = await connection.fetch(_SQL["list_recent_misses"].text, tenant_no, since, until, limit)
+    """Those of a window; if it ends now, also the forecasts that hold."""
+    rows = await connection.fetch(_SQL["list_recent_misses"].text, tenant_no, since, until, ends_now, limit)
     return [MissRow(*row.values()) for row in rows]
 
 

@@ -117,7 +117,7 @@ class LostWorker:
 async def sum_ended(
     connection: Connection, tenant_no: TenantNo, since: datetime, until: datetime, *, within_s: float = SUM_WITHIN_S
 ) -> Sums:
-    """Executions created in the window that have ended, newest first, for as long as the budget lasts."""
+    """Executions created in the window that had ended when it did, newest first, for as long as the budget lasts."""
     sums = Sums()
     started_s = time.monotonic()
     to_at, width = until, FIRST_SLICE
@@ -125,9 +125,9 @@ async def sum_ended(
         from_at = max(to_at - width, since)
         slice_s = time.monotonic()
         bounds = (first_id_at(from_at), first_id_at(to_at))
-        for row in await connection.fetch(_SQL["count_ended"].text, tenant_no, *bounds):
+        for row in await connection.fetch(_SQL["count_ended"].text, tenant_no, *bounds, until):
             sums.by_state[row["state"]] = sums.by_state.get(row["state"], 0) + row["count"]
-        limits = (LATE_S, WHILE_S, NOTABLE)
+        limits = (LATE_S, WHILE_S, NOTABLE, until)
         sums.add_notable(await connection.fetch(_SQL["sum_notable"].text, tenant_no, *bounds, *limits))
         now_s = time.monotonic()
         to_at = from_at

@@ -36,17 +36,23 @@ async def make_report(database: Database, tenant_no: TenantNo, window: Window, *
         sums = await store.sum_ended(connection, tenant_no, window.since, window.until)
         failed = await store.group_not_succeeded(connection, tenant_no, window.since, window.until)
         attempts = await store.group_attempts(connection, tenant_no, window.since, window.until)
-        missed = await list_missed(connection, database.specs, tenant_no, since=window.since, limit=RANGES + 1)
+        # Before the smallest position of that instant: those recorded until then.
+        until = (window.until, JobId(UUID(int=0)), window.since)
+        missed = await list_missed(
+            connection, database.specs, tenant_no, since=window.since, before=until, limit=RANGES + 1
+        )
         before = await _measure(connection, tenant_no, sums, window)
         findings = [
             *past.list_failed(failed, window),
-            *past.list_missed([row for row in missed[:RANGES] if row.recorded_at < window.until]),
+            *past.list_missed(missed[:RANGES]),
             *past.list_late(sums, window),
             *past.list_retried(attempts),
             *past.list_slower(sums, before, window),
         ]
-        misses = await list_recent_misses(connection, tenant_no, window.since, window.until, MISSES)
-        findings += past.list_expectations(misses)
+        misses = await list_recent_misses(
+            connection, tenant_no, window.since, window.until, MISSES, ends_now=window.is_open
+        )
+        findings += past.list_expectations(misses, window)
         if window.is_open:
             findings += await list_waiting(connection, database, tenant_no, window)
         names = await find_job_names(

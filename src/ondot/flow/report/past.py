@@ -192,7 +192,7 @@ def list_slower(sums: Sums, before: dict[UUID, tuple[int, float]], window: Windo
     ]
 
 
-def list_expectations(misses: Sequence[MissRow]) -> Iterator[Finding]:
+def list_expectations(misses: Sequence[MissRow], window: Window) -> Iterator[Finding]:
     """Open misses and forecasts, and those that came good since: these are one finding for each job and expectation,
     with the reason of the latest."""
     settled: dict[tuple[UUID, str, bool], list[MissRow]] = defaultdict(list)
@@ -211,7 +211,7 @@ def list_expectations(misses: Sequence[MissRow]) -> Iterator[Finding]:
             miss.count,
             is_open=miss.cleared_at is None,
             first_at=miss.fire_at,
-            last_at=miss.due_at,
+            last_at=miss.due_at if miss.predicted else min(miss.due_at, window.until),
             job_id=miss.job_id,
             repaired=0 if miss.cleared_at is None else miss.count,
             execution_id=miss.execution_id,

@@ -164,13 +164,14 @@ FROM ondot.miss WHERE job_id = $2::uuid AND tenant_no = $1::integer ORDER BY id 
 
 -- name: list_recent_misses :many
 -- index: miss_latest
--- Of all jobs of a tenant, due in a window; forecasts only while they hold.
--- $1 tenant_no, $2 since, $3 until, $4 limit
+-- Of all jobs of a tenant, due in a window, and those that began before its end and last beyond it: an open one moves on to
+-- the latest fire that missed. Of a window that ends now also the forecasts that hold.
+-- $1 tenant_no, $2 since, $3 until, $4 whether it ends now, $5 limit
 SELECT id, job_id, which, execution_id, fire_at, due_at, seen_at, cleared_at, count, predicted, reason
 FROM ondot.miss
-WHERE tenant_no = $1::integer AND (due_at >= $2::timestamptz AND due_at < $3::timestamptz OR cleared_at IS NULL AND due_at >= $2)
-  AND NOT (predicted AND cleared_at IS NOT NULL)
-ORDER BY due_at DESC LIMIT $4::integer;
+WHERE tenant_no = $1::integer AND due_at >= $2::timestamptz
+  AND ((due_at < $3::timestamptz OR seen_at < $3) AND NOT predicted OR $4::boolean AND cleared_at IS NULL)
+ORDER BY due_at DESC LIMIT $5::integer;
 
 -- name: remove_old_misses :one
 -- locks: misses        index: miss_age

@@ -1,22 +1,25 @@
 -- name: count_ended :many
 -- index: history_pkey
--- The executions of a range of ids that have ended, by state, without steps of runs.
--- $1 tenant_no, $2 from id, $3 before id
+-- The executions of a range of ids that had ended at the end of the window, by state, without steps of runs.
+-- $1 tenant_no, $2 from id, $3 before id, $4 until
 SELECT h.state, count(*) AS count FROM ondot.history h
 WHERE h.tenant_no = $1::integer AND h.id >= $2::uuid AND h.id < $3::uuid AND h.origin <> 'step'
+  AND h.ended_at < $4::timestamptz
 GROUP BY h.state;
 
 -- name: sum_notable :many
 -- index: history_pkey, job_pkey
 -- Those of a range of ids that were late (their first attempt started that long after it was due) or took a while, the newest up to
 -- a limit, by job; all that run once together. To group every row by its job would take ten times as long as to count.
--- $1 tenant_no, $2 from id, $3 before id, $4 late after seconds, $5 took a while: seconds, $6 limit
+-- $1 tenant_no, $2 from id, $3 before id, $4 late after seconds, $5 took a while: seconds, $6 limit,
+-- $7 until
 WITH notable AS MATERIALIZED (
     SELECT h.job_id, h.state, h.ready_at, h.ended_at - h.started_at AS took,
            CASE WHEN h.attempt_no = 1 AND h.started_at - h.ready_at > make_interval(secs => $4::double precision)
                 THEN h.started_at - h.ready_at END AS late
     FROM ondot.history h
     WHERE h.tenant_no = $1::integer AND h.id >= $2::uuid AND h.id < $3::uuid AND h.origin <> 'step'
+      AND h.ended_at < $7::timestamptz
       AND (h.ended_at - h.started_at >= make_interval(secs => $5::double precision)
            OR h.attempt_no = 1 AND h.started_at - h.ready_at > make_interval(secs => $4))
     ORDER BY h.id DESC LIMIT $6::integer
@@ -72,7 +75,7 @@ GROUP BY j.id, l.state, 3, l.fingerprint;
 -- name: group_attempts :many
 -- index: attempt_pkey, execution_pkey, history_pkey, job_pkey, run_pkey
 -- Attempts that failed in a window, of the newest of a range of ids and up to a limit, by job if it recurs (of a step: its
--- workflow): those of executions that were or will be tried again, and those whose worker was lost, by worker.
+-- workflow): those of executions that were tried again, or were to be when the window ended, and those whose worker was lost, by worker.
 -- $1 tenant_no, $2 from id, $3 before id, $4 since, $5 until, $6 limit
 WITH latest AS MATERIALIZED (
     SELECT a.execution_id, a.outcome, a.worker_id, a.ended_at, left(a.error->>'message', 300) AS message
@@ -82,12 +85,13 @@ WITH latest AS MATERIALIZED (
       AND a.outcome IN ('FAILED', 'TIMED_OUT', 'WORKER_LOST')
     ORDER BY a.execution_id DESC LIMIT $6::integer
 ), of_one AS MATERIALIZED (
-    SELECT l.*, e.job_id, e.origin, e.state
+    SELECT l.*, e.job_id, e.origin, e.state, e.over_at
     FROM latest l
     CROSS JOIN LATERAL (
-        SELECT job_id, origin, state FROM ondot.execution WHERE id = l.execution_id AND tenant_no = $1
+        SELECT job_id, origin, state, NULL::timestamptz AS over_at FROM ondot.execution
+        WHERE id = l.execution_id AND tenant_no = $1
         UNION ALL
-        SELECT job_id, origin, state FROM ondot.history
+        SELECT job_id, origin, state, ended_at FROM ondot.history
         WHERE id = l.execution_id AND id >= $2 AND id < $3 AND tenant_no = $1
         LIMIT 1
     ) e
@@ -104,7 +108,7 @@ LEFT JOIN LATERAL (SELECT r.job_id FROM ondot.run r WHERE r.id = o.job_id AND r.
 LEFT JOIN LATERAL (
     SELECT j.id FROM ondot.job j WHERE j.id = coalesce(r.job_id, o.job_id) AND j.tenant_no = $1 LIMIT 1
 ) j ON true
-WHERE o.outcome = 'WORKER_LOST' OR o.state IN ('SUCCEEDED', 'RETRYING', 'RUNNING', 'PENDING')
+WHERE o.outcome = 'WORKER_LOST' OR o.state IN ('SUCCEEDED', 'RETRYING', 'RUNNING', 'PENDING') OR o.over_at >= $5
 GROUP BY 1, 2, 3;
 
 -- name: list_lost_workers :many
