@@ -147,6 +147,9 @@ async def test_a_day_is_archived_before_it_goes_and_rows_that_stayed_count_once(
     assert query(tmp_path, "SELECT count(*) FROM history") == [(3,)]
     with pytest.raises(InvalidRequest, match="DuckDB"):
         query(tmp_path, "SELECT * FROM read_text('/etc/passwd'), history")
+    for empty in ("", " ; ", "-- only a comment"):
+        with pytest.raises(InvalidRequest, match="The query is empty"):
+            query(tmp_path, empty)
 
     # The commands read the same.
     place: dict[str, Any] = {
@@ -165,12 +168,15 @@ async def test_a_day_is_archived_before_it_goes_and_rows_that_stayed_count_once(
     data = path.read_bytes()
     path.write_bytes(data[:-20])
     cut = await asyncio.to_thread(ondot, "archive", "verify", "--table", "history", **place)
+    unread = await asyncio.to_thread(ondot, "archive", "query", "SELECT count(*) FROM history", **place)
     path.unlink()
     missing = await asyncio.to_thread(ondot, "archive", "verify", "--table", "history", **place)
     wrong = await asyncio.to_thread(ondot, "archive", "query", "SELECT count(*) FROM history", **place)
     path.write_bytes(data)
     assert (cut.code, missing.code) == (1, 1)
     assert whole.key in cut.err
+    assert f"{whole.key} is not what was written" in unread.err, unread
+    assert "`ondot archive verify` lists all" in unread.err
     assert f"{whole.key} is not in the archive" in missing.err
     assert "`ondot archive verify` lists all" in wrong.err
     assert wrong.code == NOT_FOUND

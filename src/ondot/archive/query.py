@@ -41,6 +41,9 @@ def query_files(sql: str, files: Mapping[str, Sequence[Path]]) -> tuple[list[str
             connection.execute("SET allowed_directories = $1", [allowed])
             connection.execute("SET enable_external_access = false")
             found = connection.execute(sql)
+            if found is None:
+                # DuckDB returns nothing for a text without a statement: empty, or only comments.
+                raise InvalidRequest("The query is empty. Write, for example: SELECT count(*) FROM history")
             names = [column[0] for column in found.description or ()]
             return names, found.fetchall()
         except duckdb.Error as error:

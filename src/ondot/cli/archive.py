@@ -104,9 +104,9 @@ def query(
             path = Path(directory) / f"{number}" / Path(file.key).name
             path.parent.mkdir()
             try:
-                asyncio.run(_fetch(files, file.key, path))
+                asyncio.run(_fetch_as_written(files, file, path))
             except Broken as error:
-                raise NotFound(f"{error}. `ondot archive verify` lists all that is missing.") from error
+                raise NotFound(f"{error}. `ondot archive verify` lists all that is missing or broken.") from error
             paths[file.parent].append(path)
         names, rows = query_files(sql, paths)
     _show([dict(zip(names, map(_plain, row), strict=True)) for row in rows], output, none="No rows.")
@@ -209,6 +209,14 @@ async def _fetch(files: "Callable[[], Objects]", key: str, path: Path) -> None:
     from ondot.flow.history.archive import fetch_file
 
     await fetch_file(files(), key, path)
+
+
+async def _fetch_as_written(files: "Callable[[], Objects]", file: "ArchiveFile", path: Path) -> None:
+    from ondot.archive.parquet import Broken, hash_file
+
+    await _fetch(files, file.key, path)
+    if hash_file(path) != file.digest:
+        raise Broken(f"{file.key} is not what was written")
 
 
 async def _verify(files: "Callable[[], Objects]", file: "ArchiveFile", path: Path) -> None:
