@@ -11,7 +11,7 @@ from ondot.ui.render import mark_instants
 from tests.proves import proves
 from tests.servers import settings_for
 from tests.ui.serving import Served, build, events, served
-from tests.world import World, failed, job, once
+from tests.world import World, every, failed, job, once
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)>\"' hx-get=/v1/jobs"
 
@@ -171,3 +171,20 @@ def test_an_instant_in_a_sentence_becomes_one_that_the_browser_can_convert() -> 
         '&lt;b&gt;Once&lt;/b&gt; at <time class="clock" datetime="2026-03-04T12:00:05+00:00" data-clock="date"'
         ' title="2026-03-04 12:00:05 UTC">2026-03-04 12:00:05 UTC</time>; not 2026-99-99 12:00 UTC.'
     )
+
+
+@proves("S13", "O5")
+async def test_the_forecast_says_what_of_its_address_it_cannot_read(world: World) -> None:
+    await world.submit(job(schedule=every(3600, world.now)))
+    async with served(world.database) as page:
+        for query, words in (
+            ("pool=nosuch", "no load of a pool &#39;nosuch&#39; in this week. Use one of: default."),
+            ("from=zzz", "Unknown parameter &#39;from&#39;. Use one of: week, hour, pool."),
+            ("week=zzz", "week: cannot read &#39;zzz&#39;"),
+            ("week=0001-01-01", "week: cannot read"),
+            ("hour=12", "hour: cannot read &#39;12&#39;"),
+        ):
+            html = (await page.client.get(f"/forecast?{query}")).text
+            assert words in html, (query, html)
+        right = await page.client.get(f"/forecast?pool=default&week={world.now:%Y-%m-%d}")
+        assert 'class="refusal"' not in right.text

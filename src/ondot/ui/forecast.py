@@ -16,6 +16,7 @@ from ondot.store.database import Database
 HOUR: Final = timedelta(hours=1)
 WEEK: Final = timedelta(days=7)
 FURTHEST: Final = timedelta(days=28)
+KNOWN: Final = ("week", "hour", "pool")
 SHADES: Final = 5
 FULL: Final = 0.8
 """The share of the slots from which a cell has the darkest shade."""
@@ -68,16 +69,28 @@ class ForecastView:
     assumed: int
     waits: tuple[Cell, ...]
     """The hours with the longest waits, worst first."""
+    fault: str | None
+    """What of the address cannot be read, so that this week and the first pool are shown."""
 
 
 async def read_forecast(database: Database, tenant_no: TenantNo, query: Mapping[str, str]) -> ForecastView:
     now = database.clock.now()
-    hour_at = _parse_hour(query.get("hour"))
-    monday = _monday(hour_at or _parse_day(query.get("week")) or now)
+    faults = [
+        f"Unknown parameter {name[:64]!r}. Use one of: {', '.join(KNOWN)}." for name in query if name not in KNOWN
+    ]
+    hour_at, week_at = _parse_hour(query.get("hour")), _parse_day(query.get("week"))
+    if hour_at is None and query.get("hour"):
+        faults.append(f"hour: cannot read {query['hour'][:64]!r}. Write, for example, {now:%Y-%m-%dT%H}:00:00Z.")
+    if week_at is None and query.get("week"):
+        faults.append(f"week: cannot read {query['week'][:64]!r}. Write a day of it, for example {now:%Y-%m-%d}.")
+    monday = _monday(hour_at or week_at or now)
     monday = min(monday, _monday(now + FURTHEST))
     found = await forecast(database, tenant_no, monday, monday + WEEK, 3600, None)
     pools = tuple(each.name for each in found.pools)
     wanted = query.get("pool")
+    if wanted and wanted not in pools:
+        known = f"Use one of: {', '.join(pools)}." if pools else "No pool has work in this week."
+        faults.append(f"There is no load of a pool {wanted[:64]!r} in this week. {known}")
     shown = next((each for each in found.pools if each.name == wanted), found.pools[0] if found.pools else None)
     hour = None
     if hour_at is not None and shown is not None:
@@ -97,6 +110,7 @@ async def read_forecast(database: Database, tenant_no: TenantNo, query: Mapping[
         is_complete=shown is None or shown.is_complete,
         assumed=found.assumed,
         waits=tuple(sorted((cell for cell in cells if cell.wait_s >= 1), key=lambda cell: -cell.wait_s)[:5]),
+        fault=" ".join(faults) or None,
     )
 
 
