@@ -8,6 +8,7 @@ import pytest
 from ondot.api import intake
 from ondot.document import parse as wire
 from tests.api.conftest import Caller
+from tests.proves import proves
 
 
 async def test_a_body_that_never_ends_is_rejected_in_bounded_time(api: Caller, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,3 +142,20 @@ async def test_the_schedules_of_a_batch_have_one_budget(api: Caller, monkeypatch
     assert (answer.status_code, answer.json()["type"]) == (422, "urn:ondot:problem:invalid-schedule")
     assert "another batch" in answer.json()["detail"]
     assert (await api.http.post("/v1/jobs/batch", json={"jobs": jobs[:1]})).status_code == 201
+
+
+@proves("P9")
+async def test_a_parameter_that_takes_one_value_is_not_given_twice(api: Caller) -> None:
+    """Of two the last would count alone, and the list would look filtered by both."""
+    for path in (
+        "/v1/executions?q=state:failed&q=job:a",
+        "/v1/jobs?limit=1&limit=2",
+        "/v1/jobs?format=csv&q=a&q=b",
+        "/v1/jobs?format=csv&limit=1&limit=2",
+        "/v1/report?since=1h&since=2h",
+    ):
+        answer = await api.http.get(path)
+        assert (answer.status_code, "is given 2 times" in answer.text) == (422, True), (path, answer.text)
+    for path in ("/v1/jobs?label=a:b&label=c:d", "/v1/runs?state=RUNNING&state=FAILED"):
+        answer = await api.http.get(path)
+        assert answer.status_code == 200, answer.text

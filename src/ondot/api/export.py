@@ -137,6 +137,10 @@ class Exports:
     async def _export(self, request: Request) -> Response | None:
         """The file, or why there is none; None: this is no list, and its route refuses the parameter."""
         parameters = request.query_params
+        for name in ("limit", "cursor"):
+            # The page below is asked for without them.
+            if len(parameters.getlist(name)) > 1:
+                raise InvalidParameters(f"{name} is given {len(parameters.getlist(name))} times. Give it once.")
         asked = [(name, value) for name, value in parameters.multi_items() if name not in {"format", "limit", "cursor"}]
         cursor = [("cursor", parameters["cursor"])] if "cursor" in parameters else []
         # Before the answer starts: a bad filter is a 422, and a database that is away a 503, not a file that ends.

@@ -1,9 +1,10 @@
 """Parameters of paths and queries that several routes share: ids, cursors, limits, instants. Rejects unknown ones."""
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Annotated
+from typing import Annotated, get_args, get_origin
 from uuid import UUID
 
 from fastapi import Depends, Path, Query, Request
@@ -20,11 +21,13 @@ MAX_QUERY_BYTES = 8192
 
 
 async def only_known_parameters(request: Request) -> None:
-    """Reject unknown parameters: with a misspelt filter everything would be listed. PostgreSQL's text has no NUL."""
+    """Reject unknown parameters: with a misspelt filter everything would be listed. Of a repeated one the last would
+    count alone. PostgreSQL's text has no NUL."""
     if len(request.scope["query_string"]) > MAX_QUERY_BYTES:
         raise InvalidParameters(f"The query string has more than {MAX_QUERY_BYTES:,} bytes; send a shorter one.")
     route = request.scope["route"].dependant
-    known = {parameter.alias for part in (route, *route.dependencies) for parameter in part.query_params}
+    known = {parameter.alias: parameter for part in (route, *route.dependencies) for parameter in part.query_params}
+    given = Counter(name for name, _ in request.query_params.multi_items())
     for name, value in request.query_params.multi_items():
         if "\x00" in value:
             raise InvalidParameters(f"{name} must not contain NUL.")
@@ -33,6 +36,13 @@ async def only_known_parameters(request: Request) -> None:
             known_here = f"Use one of: {', '.join(sorted(known))}." if known else "This path has none."
             advice = f"Did you mean {close[0]}?" if close else known_here
             raise InvalidParameters(f"Unknown parameter {name[:64]!r}. {advice}")
+        if given[name] > 1 and not _takes_several(known[name].field_info.annotation):
+            raise InvalidParameters(f"{name} is given {given[name]} times. Give it once.")
+
+
+def _takes_several(annotation: object) -> bool:
+    """Whether a parameter may be repeated: it is a list, or a list or nothing."""
+    return any(get_origin(part) is list for part in (annotation, *get_args(annotation)))
 
 
 FindPool = Callable[[Connection, TenantNo, UUID], Awaitable[str | None]]
