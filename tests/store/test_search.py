@@ -148,6 +148,49 @@ CASES = {
 }
 
 
+@proves("O1")
+async def test_case_days_nulls_and_keys_with_dots_mean_what_people_expect(world: World) -> None:
+    """On a server whose locale is C, which knows the case of ASCII letters only."""
+    worker = await world.worker()
+    await world.submit(job("näht Jacken", payload=b'{"n": null, "a.b": 1, "b": {"c.d": null}}'))
+    await world.advance(1)
+    await worker.run_one(failed("der Faden riß: ÄRGER", retryable=False))
+    await world.submit(job("ОТЧЁТ за сентябрь", payload=b'{"n": "null"}'))
+    await world.advance(1)
+    await worker.run_one()
+    await world.advance(2 * 86_400)
+    await world.submit(job("later", payload=b'{"n": 0}'))
+    await world.advance(1)
+    await worker.run_one()
+    both = ["ОТЧЁТ за сентябрь", "näht Jacken"]
+    day = f"{world.after(-2 * 86_400):%Y-%m-%d}"
+    cases = {
+        "NÄHT": both[1:],
+        'job:"NÄHT jACKEN"': both[1:],
+        "job:nÄh*": both[1:],
+        "error:ärger": both[1:],
+        "отчёт": both[:1],
+        '"отчёт за сентябрь"': [],
+        '"ОТЧЁТ за сентябрь"': both[:1],
+        "nahT": [],
+        f"fire:{day}": both,
+        f"fire={day} -fire:yesterday": both,
+        f"-fire:{day}": ["later"],
+        "fire:today": ["later"],
+        f"fire>{day}": ["later", *both],
+        "payload.n=null": both,
+        "-payload.n=null": ["later"],
+        "payload.missing=null": [],
+        'payload."a.b"=1': both[1:],
+        'payload.b."c.d"=null': both[1:],
+        "payload.a.b=1": [],
+    }
+    assert {text: await names(world, text) for text in cases} == cases
+    async with world.database.connection() as connection:
+        found = await search_jobs.search_jobs(connection, DEFAULT_TENANT, parse("NÄHT", "jobs"))
+    assert [row.spec.name for row in found.rows] == both[1:]
+
+
 @proves("O1", "P12")
 async def test_executions_are_found_by_every_field(world: World) -> None:
     await fill(world)

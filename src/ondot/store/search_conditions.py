@@ -14,7 +14,19 @@ import msgspec
 from ondot.model.ids import first_id_at
 from ondot.model.query.fields import FIELDS
 from ondot.model.query.parse import payload_number
-from ondot.model.query.query import Op, Query, Term, Value, duration_s, id_range, instant, number, whole_id
+from ondot.model.query.query import (
+    MOST_FORMS,
+    Op,
+    Query,
+    Term,
+    Value,
+    duration_s,
+    id_range,
+    instant,
+    number,
+    span,
+    whole_id,
+)
 
 LIVE, ENDED = "live", "ended"
 
@@ -206,7 +218,10 @@ def _until(branch: Branch, term: Term) -> str:
 
 
 def _fire(branch: Branch, term: Term) -> str:
-    return f"e.fire_at {operator(term)} {branch.parameters.add(instant(term.values[0], branch.now), 'timestamptz')}"
+    add, [value] = branch.parameters.add, term.values
+    if term.op is Op.IS and (day := span(value, branch.now)) is not None:
+        return f"e.fire_at >= {add(day[0], 'timestamptz')} AND e.fire_at < {add(day[1], 'timestamptz')}"
+    return f"e.fire_at {operator(term)} {add(instant(value, branch.now), 'timestamptz')}"
 
 
 def _run(branch: Branch, term: Term) -> str:
@@ -253,7 +268,9 @@ def operator(term: Term) -> str:
 
 
 def likes(term: Term, *, part: bool = False) -> list[str]:
-    return [value.as_like(part=part) for value in term.values]
+    """Patterns for ILIKE ANY."""
+    most = max(MOST_FORMS // len(term.values), 4)
+    return [pattern for value in term.values for pattern in value.as_ilikes(part=part, most=most)]
 
 
 def pool_text(column: str, term: Term, parameters: Parameters) -> str:
@@ -311,6 +328,8 @@ def payload_text(payload: str, term: Term, parameters: Parameters) -> str:
     exact = [value.text for value in term.values if not value.has_stars]
     patterns = [value.as_like() for value in term.values if value.has_stars]
     texts = []
+    if "null" in exact:
+        texts.append(f"({payload} #> {parameters.add(list(term.path), 'text[]')})::text = 'null'")
     if exact:
         texts.append(f"{value_at} = ANY ({parameters.add(exact, 'text[]')})")
     if patterns:

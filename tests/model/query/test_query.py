@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ondot.model.errors import InvalidQuery
 from ondot.model.query import FIELDS, Kind, Of, Op, Query, Term, Value, parse, render
-from ondot.model.query.query import id_range, instant
+from ondot.model.query.query import duration_s, id_range, instant
 from tests.proves import proves
 
 NOW = datetime(2026, 11, 16, 19, 30, tzinfo=UTC)
@@ -141,6 +141,29 @@ def test_a_text_of_100_kb_is_rejected_before_it_is_read() -> None:
 def test_characters_that_mean_something_to_like_are_escaped() -> None:
     [value] = parse(r'error:50%_"a\\b"*').terms[0].values
     assert value.as_like(part=True) == r"%50\%\_a\\b%%"
+
+
+@proves("O1")
+def test_a_number_is_no_instant_but_a_duration_in_seconds() -> None:
+    for text in ("since:24", "until:24", "fire>=24"):
+        with pytest.raises(InvalidQuery, match="24h, 24m or 24s"):
+            parse(text)
+    [term] = parse("took>5").terms
+    assert duration_s(term.values[0]) == 5
+
+
+@proves("O1", "O6")
+def test_patterns_ignore_the_case_of_every_letter_and_stay_few() -> None:
+    [ascii_only] = parse("job:Nightly*").terms[0].values
+    assert ascii_only.as_ilikes() == ["Nightly%"]
+    [value] = parse("job:äß*").terms[0].values
+    assert sorted(value.as_ilikes()) == ["Äß%", "äß%"]
+    [long] = parse('"ежемесячный отчёт"').terms[0].values
+    assert sorted(long.as_ilikes(part=True)) == sorted(
+        ["%ежемесячный отчёт%", "%ЕЖЕМЕСЯЧНЫЙ ОТЧЁТ%", "%Ежемесячный отчёт%", "%Ежемесячный Отчёт%"]
+    )
+    [most] = parse("é" * 1000).terms[0].values
+    assert len(most.as_ilikes()) <= 5
 
 
 @proves("O1")

@@ -1,9 +1,13 @@
 """A query as data: terms that must all hold."""
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from itertools import product
+from math import prod
+from typing import Final
 from uuid import UUID
 
 from ondot.model.duration import seconds
@@ -18,6 +22,17 @@ class Op(StrEnum):
     AT_LEAST = ">="
     UNDER = "<"
     AT_MOST = "<="
+
+
+MOST_FORMS: Final = 64
+"""Of one value: six letters beyond ASCII, each in both cases."""
+
+
+def _cases(letter: str) -> list[str]:
+    """A letter in both cases; of ASCII, of letters without case, and of ß, as it is."""
+    if letter.isascii():
+        return [letter]
+    return sorted({letter, *(case for case in (letter.lower(), letter.upper()) if len(case) == 1)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +53,20 @@ class Value:
         """A pattern for LIKE, whose escape is the backslash: characters that mean something there are escaped."""
         escaped = "%".join(text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_") for text in self.parts)
         return f"%{escaped}%" if part else escaped
+
+    def as_ilikes(self, *, part: bool = False, most: int = MOST_FORMS) -> list[str]:
+        """Patterns for ILIKE ANY that ignore the case of every letter. By itself ILIKE does that only for ASCII if the
+        server's locale is C, so each other letter is written in both cases. A text with more than `most` such forms
+        is searched as it is written, in lower case, in upper case, and with capitals."""
+        like = self.as_like(part=part)
+        if like.isascii():
+            return [like]
+        cases = [_cases(letter) for letter in like]
+        if prod(map(len, cases)) <= most:
+            return ["".join(letters) for letters in product(*cases)]
+        lower = like.lower()
+        capital = re.sub(r"\w", lambda first: first[0].upper(), lower, count=1)
+        return list(dict.fromkeys((like, lower, like.upper(), like.title(), capital)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +153,27 @@ def instant(value: Value, now: datetime) -> datetime:
         if not FIRST_AT <= at <= LAST_AT:
             raise ValueError(f"an instant between {FIRST_AT.year} and {LAST_AT.year}")
         return at
+    if text.isascii() and text.isdigit():
+        # As everywhere, a number alone may be seconds only where a duration is asked for.
+        raise ValueError(
+            f"{text[:9]}h, {text[:9]}m or {text[:9]}s to count back from now, or a date such as 2026-11-15"
+        )
     try:
         back_s = duration_s(value)
     except ValueError:
         raise ValueError(INSTANTS) from None
     return max(now - timedelta(seconds=min(back_s, LONGEST_S)), FIRST_AT)
+
+
+def span(value: Value, now: datetime) -> tuple[datetime, datetime] | None:
+    """The day that a value names, from midnight to midnight UTC; None: it names an instant."""
+    if value.text.lower() not in {"today", "yesterday"}:
+        try:
+            date.fromisoformat(value.text)
+        except ValueError:
+            return None
+    at = instant(value, now)
+    return at, at + timedelta(days=1)
 
 
 def whole_id(value: Value) -> UUID | None:
