@@ -2,8 +2,14 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 
+from fastapi.routing import APIRoute
+
+from ondot.api.export import columns_of
+from ondot.api.server import PARTS
+from ondot.cli.export import LISTS
 from ondot.flow.bulk.turns import bulk_pass
 from tests.cli.running import Ran
 from tests.cli.test_dead_letter_commands import answer, flat, run
@@ -82,3 +88,24 @@ async def test_a_dry_run_counts_what_would_change_without_what_would_be_refused(
     assert refused.startswith("2 would be refused, for example: The job ")
     assert "a one-time job can be changed only before it runs" in refused
     assert summary == "It would pause 2 of 4 jobs."
+
+
+@proves("O2", "O5")
+async def test_every_list_of_the_api_can_be_exported(world: World) -> None:
+    made = await world.submit(job(schedule=every(3600, world.now)))
+    async with served(world.database) as page:
+        listed = await run(page, "export", f"jobs/{made.id}/misses")
+        assert (listed.code, listed.out.startswith("id,")) == (0, True), listed
+        for name in ("incidents", "alerts", "pings", "keys", "workers"):
+            assert (await run(page, "export", name, "--format", "jsonl")).code == 0, name
+        twice = await run(page, "export", "jobs", "--where", "q=a", "-q", "b")
+        assert "is given 2 times" in flat(twice.err)
+        wrong = await run(page, "export", "incident")
+        assert (wrong.code, "Did you mean incidents?" in flat(wrong.err)) == (2, True)
+    paths = {
+        re.sub(r"\{(\w+)\}", lambda found: found[1].upper(), route.path.removeprefix("/"))
+        for part in PARTS
+        for route in part.router.routes
+        if isinstance(route, APIRoute) and columns_of(route) is not None
+    }
+    assert paths == set(LISTS)

@@ -1,9 +1,10 @@
 """`ondot export`: a whole list as CSV or JSON lines, streamed to standard output or a file (O2)."""
 
 import sys
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,16 +16,43 @@ if TYPE_CHECKING:
     from ondot.sdk.client import Client
 
 
-class Lists(StrEnum):
-    JOBS = "jobs"
-    EXECUTIONS = "executions"
-    DEAD_LETTERS = "dead-letters"
-    RUNS = "runs"
-    WORKFLOWS = "workflows"
-    SKIPPED = "skipped-fires"
-    EVENTS = "events"
-    AUDIT = "audit"
-    BULK = "bulk"
+LISTS: Final = (
+    "jobs",
+    "executions",
+    "dead-letters",
+    "runs",
+    "workflows",
+    "skipped-fires",
+    "events",
+    "audit",
+    "bulk",
+    "incidents",
+    "alerts",
+    "alerts/kinds",
+    "channels",
+    "pings",
+    "hooks",
+    "keys",
+    "secrets",
+    "users",
+    "sessions",
+    "tenants",
+    "pools",
+    "nodes",
+    "workers",
+    "views",
+    "dead-letters/groups",
+    "dead-letters/operations",
+    "jobs/ID/executions",
+    "jobs/ID/backfills",
+    "jobs/ID/misses",
+    "workflows/ID/runs",
+    "runs/ID/steps",
+    "runs/ID/steps/NAME/items",
+    "bulk/ID/items",
+    "channels/NAME/deliveries",
+)
+"""Every list of the API that can be a file, by its path."""
 
 
 class FileFormat(StrEnum):
@@ -33,7 +61,7 @@ class FileFormat(StrEnum):
 
 
 def export(
-    what: Annotated[Lists, typer.Argument(metavar="LIST", help=f"One of: {', '.join(Lists)}.", show_default=False)],
+    what: Annotated[str, typer.Argument(metavar="LIST", help=f"One of: {', '.join(LISTS)}.", show_default=False)],
     format_: Annotated[FileFormat, typer.Option("--format", help="The format of the file.")] = FileFormat.CSV,
     query: Annotated[str | None, typer.Option("--query", "-q", metavar="QUERY", help="Only what matches.")] = None,
     where: Annotated[
@@ -44,15 +72,19 @@ def export(
     to: Annotated[Path | None, typer.Option(metavar="FILE", help="Write to this file.")] = None,
 ) -> None:
     """Write a whole list to standard output or a file, of any length."""
-    filters: dict[str, Any] = {"q": query, "limit": limit}
+    path = find_path(what)
+    filters: dict[str, Any] = {}
     for text in where or ():
         name, sign, value = text.partition("=")
         if not sign:
             raise typer.BadParameter(f"{text!r} is not NAME=VALUE.", param_hint="--where")
-        filters[name] = [*filters[name], value] if name in filters else [value]
+        filters.setdefault(name, []).append(value)
+    for name, given in (("q", query), ("limit", limit)):
+        if given is not None:
+            filters.setdefault(name, []).append(given)
 
     async def write(client: "Client") -> None:
-        pieces = client.export(what.value, format_.value, **filters)
+        pieces = client.export(path, format_.value, **filters)
         if to is None:
             async for piece in pieces:
                 sys.stdout.buffer.write(piece)
@@ -70,3 +102,20 @@ def export(
             raise
 
     ask(write)
+
+
+def find_path(what: str) -> str:
+    """The path of a list, with the ids and names in it as the user wrote them. Raises BadParameter."""
+    from urllib.parse import quote
+
+    written = what.strip("/").split("/")
+    for known in LISTS:
+        parts = known.split("/")
+        if len(parts) == len(written) and all(
+            part == text or (part in {"ID", "NAME"} and text not in {"", part})
+            for part, text in zip(parts, written, strict=True)
+        ):
+            return "/".join(quote(text, safe="") for text in written)
+    near = get_close_matches(what, LISTS, n=1)
+    advice = f"Did you mean {near[0]}?" if near else f"Use one of: {', '.join(LISTS)}."
+    raise typer.BadParameter(f"There is no list {what!r}. {advice}", param_hint="LIST")
