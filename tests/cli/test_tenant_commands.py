@@ -104,3 +104,16 @@ async def test_usage_shows_what_a_tenant_runs_and_waits_for(world: World) -> Non
         found = json.loads((await run(page, key, "tenant", "usage", "acme", "-o", "json")).out)
         assert [(pool["running"], pool["waiting"]) for pool in found["pools"] if pool["name"] == "default"] == [(1, 2)]
         assert (await run(page, key, "tenant", "usage", "nobody")).code == 3
+
+
+@proves("T1", "O5")
+async def test_the_second_tenant_of_a_server_without_keys_is_created_only_with_a_warning(world: World) -> None:
+    async with served(world.database) as page:
+        asked = await run(page, "", "tenant", "create", "acme")
+        assert (asked.code, "ondot key create me --role owner" in " ".join(asked.err.split())) == (2, True), asked
+        assert await world.fetch("SELECT FROM ondot.tenant WHERE name = 'acme'") == []
+        made = await run(page, "", "tenant", "create", "acme", "--yes")
+        assert (made.code, "Created tenant acme" in made.out) == (0, True), made
+        said = " ".join(made.err.split())
+        assert "every request needs a key" in said
+        assert "ondot key create me --role owner" in said

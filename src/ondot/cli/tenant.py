@@ -9,7 +9,7 @@ import typer
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask
 from ondot.cli.options import DryRun, Limit, Output, Reason, Yes
-from ondot.cli.output import Format, show, show_answer, show_document, show_line
+from ondot.cli.output import Format, show, show_answer, show_document, show_error, show_line
 from ondot.cli.pages import gather, show_page
 from ondot.model.errors import InvalidBody
 
@@ -78,9 +78,13 @@ def create(
     deny_host: DenyHost = None,
     retention_days: RetentionDays = None,
     reason: Reason = None,
+    yes: Yes = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Create a tenant. Without --pool it may name the pool default."""
+    """Create a tenant. Without --pool it may name the pool default.
+
+    The second tenant ends answers without a key: asks first where the commands send none.
+    """
     quotas = _quotas(
         jobs=jobs,
         payload_bytes=payload_bytes,
@@ -92,11 +96,41 @@ def create(
     )
     targets = _targets(private_networks=private_network, allow=allow_host, deny=deny_host)
     body = {"name": name, **_body(weight, pool, quotas, targets, retention_days)}
+    ends_keyless = _is_keyless()
+    if ends_keyless and not yes:
+        _confirm_end_of_keyless(name)
     try:
         tenant = ask(lambda client: client.create_tenant(body, reason=reason))
     except InvalidBody as refusal:
         raise in_flags(refusal, FLAGS) from None
     show_answer(tenant, output, f"Created tenant {tenant['name']}. Next: ondot key create NAME --tenant {name}")
+    if ends_keyless:
+        show_error(
+            "From now on every request needs a key. Create one for yourself, an owner's:"
+            " ondot key create me --role owner. Then set ONDOT_API_KEY to it."
+        )
+
+
+def _is_keyless() -> bool:
+    """Whether this command is answered without an API key, as of a server with one tenant and no users."""
+    from ondot.model.keys import looks_like_a_key
+    from ondot.settings import load_settings
+
+    _, key = load_settings().server
+    # The token of a server without keys is sent as one.
+    if key is not None and looks_like_a_key(key):
+        return False
+    return len(ask(lambda client: client.list_tenants(limit=2))["items"]) == 1
+
+
+def _confirm_end_of_keyless(name: str) -> None:
+    what = (
+        f"With the tenant {name} this server stops answering without a key, within a second: commands, pages and"
+        " programs that send none are refused. You need an owner's key then: ondot key create me --role owner."
+    )
+    if not sys.stdin.isatty():
+        raise typer.BadParameter(f"{what} Create that key first, or add --yes.", param_hint="--yes")
+    typer.confirm(f"{what} Create {name}?", abort=True, err=True)
 
 
 @app.command("list")
