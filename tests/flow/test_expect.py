@@ -186,6 +186,29 @@ async def test_starts_and_ends_in_time_are_watched_and_a_long_outage_is_one_miss
 
 
 @proves("O11")
+async def test_a_job_that_is_retried_again_and_again_misses_its_time_all_the_same(world: World) -> None:
+    """Each retry moves the instant from which an execution may start: a deadline must not count from there."""
+    expect = Expect(start_within_s=60, end_within_s=120)
+    retry = Retry(max_retries=100, backoff="fixed", initial_s=50, jitter=False)
+    made = await world.submit(job("sync", schedule=every(3600, world.now), expect=expect, retry=retry))
+    worker = await world.worker()
+    await world.advance(3600)
+    await world.plan()
+    for _ in range(3):
+        assert await misses(world, made.id) == []
+        await worker.run_one(failed())
+        await world.advance(50)
+        await look(world)
+    [(which, is_open, predicted, count, _)] = await misses(world, made.id)
+    assert (which, is_open, predicted, count) == ("end_within", True, False, 1)
+    await run_all(world, worker)
+    await world.advance(15)
+    await look(world)
+    assert [row[1] for row in await misses(world, made.id)] == [False]
+    assert await condition(world, made.id) is None
+
+
+@proves("O11")
 async def test_a_job_that_does_not_succeed_often_enough_is_missed_unless_a_person_paused_it(world: World) -> None:
     night = midnight(world)
     expect = Expect(success_every_s=26 * 3600, end_by="06:00")

@@ -110,7 +110,8 @@ def due_at(which: Which, expect: Expect, fire_at: datetime, ready_at: datetime, 
 
 @dataclass(frozen=True, slots=True)
 class Fired:
-    """A fire and what became of it. `execution_id` None: it has no execution; `reason`: why not, or why it waits."""
+    """A fire and what became of it. `ready_at`: when its first attempt might start, after its jitter; `next_at`: when
+    the next one may, if it waits for that. `reason`: why it has no execution, or why that waits."""
 
     fire_at: datetime
     ready_at: datetime
@@ -121,6 +122,7 @@ class Fired:
     last_started_at: datetime | None = None
     ended_at: datetime | None = None
     reason: str | None = None
+    next_at: datetime | None = None
 
 
 def is_met(which: Which, fired: Fired, due: datetime) -> bool:
@@ -146,7 +148,7 @@ def p90(durations_s: Sequence[float]) -> float | None:
 def predict_end(fired: Fired, took_s: float, now: datetime) -> datetime:
     """When it will probably have succeeded: it runs as long as nine of ten runs did, from its start or from now."""
     started = fired.last_started_at if fired.state == "RUNNING" else None
-    return max((started or max(now, fired.ready_at)) + timedelta(seconds=took_s), now)
+    return max((started or max(now, fired.next_at or fired.ready_at)) + timedelta(seconds=took_s), now)
 
 
 LOOK_AGAIN: Final = timedelta(seconds=15)

@@ -118,12 +118,13 @@ async def _read_fires(connection: Connection, rows: Sequence[WatchRow], facts: _
         job_id = JobId(row["job_id"])
         seen[job_id][row["fire_at"]] = Fired(
             row["fire_at"],
-            row["ready_at"],
+            _ready_at(facts.jobs.get(job_id), row["fire_at"], row["ready_at"], row["started_at"]),
             row["state"],
             row["started_at"],
             row["last_started_at"],
             row["ended_at"],
             row["reason"],
+            row["ready_at"],
         )
         facts.executions[job_id, row["fire_at"]] = row["id"]
     for row in skipped:
@@ -138,6 +139,18 @@ async def _read_fires(connection: Connection, rows: Sequence[WatchRow], facts: _
         ]
 
 
+def _ready_at(job: JobRow | None, fire_at: datetime, ready_at: datetime, started_at: datetime | None) -> datetime:
+    """When its first attempt might start. The stored instant moves with each retry: a job that fails and is retried for
+    hours would never be late."""
+    if job is None or job.spec.starts_by_event:
+        return ready_at if started_at is None else min(ready_at, started_at)
+    return fire_at + _delay_of(job)
+
+
+def _delay_of(job: JobRow) -> timedelta:
+    return timedelta() if job.spec.schedule is None else start_delay(job.spec.schedule, job.id)
+
+
 async def _look(database: Database, row: WatchRow, facts: _Facts) -> _Look:
     job, open_ = facts.jobs.get(row.job_id), facts.open.get((row.job_id, row.which))
     expect = None if job is None or job.state is JobState.DELETED else job.spec.expect
@@ -148,16 +161,14 @@ async def _look(database: Database, row: WatchRow, facts: _Facts) -> _Look:
     fires = facts.fires[row.job_id, row.which]
     if row.which == "end_by" and job.state is JobState.PAUSED:
         fires = [*fires, *await _fires_of_pause(job, row, fires, facts.now)]
-    schedule = job.spec.schedule
-    delay = start_delay(schedule, job.id) if schedule is not None else timedelta()
     verdict = judge(
         row.which,
         expect,
         fires,
-        zone=zone_of(schedule),
+        zone=zone_of(job.spec.schedule),
         now=facts.now,
         after_at=row.after_at,
-        next_fire=None if job.next_fire_at is None else (job.next_fire_at, job.next_fire_at + delay),
+        next_fire=None if job.next_fire_at is None else (job.next_fire_at, job.next_fire_at + _delay_of(job)),
         by_event=job.spec.starts_by_event,
         took_s=facts.took_s.get(row.job_id),
     )
