@@ -14,6 +14,7 @@ from tests.faults.netns import available
 JOBS_A_SECOND = 16
 FLOWS_A_SECOND = 1
 SENDS_A_SECOND = 4
+ALERTS_A_MINUTE = 6
 DISK_MB = 3000
 
 
@@ -29,6 +30,9 @@ def main() -> None:
     )
     parser.add_argument(
         "--sends", type=int, default=None, help=f"how many requests send events (default: {SENDS_A_SECOND} per second)"
+    )
+    parser.add_argument(
+        "--alerts", type=int, default=None, help=f"how many alerts (default: {ALERTS_A_MINUTE} per minute)"
     )
     parser.add_argument("--schedulers", type=int, default=3)
     parser.add_argument("--workers", type=int, default=4)
@@ -47,6 +51,7 @@ def main() -> None:
         "--directory", type=Path, default=None, help="where to write the journal, the logs and the report"
     )
     parser.add_argument("--at-once", type=int, default=2, help="how many sequences of faults run at the same time")
+    parser.add_argument("--no-old-days", action="store_true", help="without days past their retention")
     parser.add_argument("--no-standby", action="store_true", help="without failover to a synchronous standby")
     parser.add_argument(
         "--disk",
@@ -68,6 +73,8 @@ def main() -> None:
         tenants=how.tenants,
         flows=max(round(how.seconds * FLOWS_A_SECOND), 10) if how.flows is None else how.flows,
         sends=max(round(how.seconds * SENDS_A_SECOND), 10) if how.sends is None else how.sends,
+        alerts=max(round(how.seconds / 60 * ALERTS_A_MINUTE), 3) if how.alerts is None else how.alerts,
+        old_days=not how.no_old_days,
         kinds=how.kinds.split(",") if how.kinds else None,
         in_namespaces=int(available()) if how.namespaces is None else how.namespaces,
         at_once=how.at_once,

@@ -32,12 +32,12 @@ from tests.faults.ledger import Call
 TRANSACTIONAL = "transacts"
 HELD = ("ready", "waiting", "gated", "slot", "lease")
 APART = """
-(SELECT id FROM ondot.job WHERE name LIKE 'flow %' OR name LIKE 'event %'
- UNION ALL SELECT id FROM ondot.job_once WHERE name LIKE 'flow %' OR name LIKE 'event %'
- UNION ALL SELECT id FROM ondot.run)
+(SELECT id FROM ondot.job WHERE name LIKE ANY ('{"flow %", "event %", "alert %"}')
+ UNION ALL SELECT id FROM ondot.job_once WHERE name LIKE ANY ('{"flow %", "event %", "alert %"}')
+ UNION ALL SELECT id FROM ondot.run UNION ALL SELECT job_id FROM public.past)
 """
-"""Workflows, their runs, whose ids are the jobs of their steps, and jobs that events start: `flow_checks` and
-`event_checks` judge them."""
+"""Workflows, their runs, whose ids are the jobs of their steps, jobs that events start or alerts watch, and those of
+days before the run: `flow_checks`, `event_checks`, `alert_checks` and `retention_checks` judge them."""
 STARTS_LATE = 3
 """How many starts may be closer together than their rate: a token is taken up to 250 ms before the start, and the
 worker

@@ -16,7 +16,10 @@ from uuid import NAMESPACE_DNS, UUID, uuid5
 from msgspec import structs
 
 from ondot.flow import backfill, complete, group_commit, idempotency, new_jobs, plan, removal, run_now, skipped
+from ondot.flow.alerts import evaluate
 from ondot.flow.change import change, settle, take_back
+from ondot.flow.channels import deliver
+from ondot.flow.history import rewrite
 from ondot.flow.workflows import repair, run_pass
 from ondot.model import turns
 from ondot.model.fairness import Lane, Take
@@ -25,7 +28,7 @@ from ondot.model.outcome import Succeeded
 from ondot.model.workflow import progress
 from ondot.model.workflow.states import StepState
 from ondot.roles import housekeeper, leasing, process, pulse, scheduler, worker
-from ondot.store import events, jobs, lookup, nodes, outcomes, owed, queue, timers, workers
+from ondot.store import day_rewrite, events, jobs, lookup, nodes, outcomes, owed, queue, timers, workers
 from ondot.store.queries import Query
 from ondot.targets.http import target as http
 
@@ -401,6 +404,49 @@ def matches_old_subscriptions() -> None:
     _rewrite(events._SQL, "receive_events", ("= $2::bigint AS is_current", ">= 0 * $2::bigint AS is_current"))
 
 
+# Alerts and retention -------------------------------------------------------------------------------------------------
+
+
+def opens_again() -> None:
+    """A scheduler that takes over the evaluation does not know which channels know of an incident."""
+
+    async def forgets_channels(*args: Any) -> list[Any]:
+        return [replace(row, notified=()) for row in await load(*args)]
+
+    load = _put(evaluate, "load_incidents", forgets_channels)
+
+
+def marks_sent_first() -> None:
+    """A message counts as delivered before it is sent."""
+
+    async def records_first(self: deliver.ChannelCaller, delivery: Any, call: Any) -> Any:
+        await self._record(delivery, call, Succeeded())
+        return await send(self, delivery, call)
+
+    send = _put(deliver.ChannelCaller, "_deliver", records_first)
+
+
+def drops_late_rows() -> None:
+    """A day is replaced by its copy, without the rows that were written to it meanwhile."""
+
+    async def waits_and_forgets(connection: Any, parent: str, **more: Any) -> Any:
+        await asyncio.sleep(DREAM_S)
+        await connection.execute("DELETE FROM ondot.day_touched WHERE parent = $1", parent)
+        return await swap(connection, parent, **more)
+
+    swap = _put(rewrite, "swap_copy", waits_and_forgets)
+
+
+def drops_due_jobs() -> None:
+    """One-time jobs of old days that have not fired yet are not copied."""
+    _rewrite(
+        day_rewrite._SQL,
+        "keep_job_once",
+        ("AND t.next_fire_at < 'infinity'", "AND false"),
+        ("AND s.fire_at >= coalesce(c.at, $5::timestamptz)", "AND s.fire_at >= coalesce(c.at, $5) AND false"),
+    )
+
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -435,6 +481,10 @@ BUGS: dict[str, Callable[[], None]] = {
         releases_twice,
         counts_old_generations,
         matches_old_subscriptions,
+        opens_again,
+        marks_sent_first,
+        drops_late_rows,
+        drops_due_jobs,
     )
 }
 
@@ -442,8 +492,10 @@ BUGS: dict[str, Callable[[], None]] = {
 def main() -> None:
     from ondot.cli import main as run
     from tests.faults.hangs import may_hang
+    from tests.faults.pace import hurry
 
     may_hang()
+    hurry()
     BUGS[sys.argv[1]]()
     sys.argv = ["ondot", *sys.argv[2:]]
     run()

@@ -6,6 +6,8 @@ the receiver records every call                               → calls.jsonl
 other tenants and their owner do the same beside it           → tenants.jsonl, tenant_calls.jsonl
 users of workflows start, retry and cancel runs               → flows.jsonl, flow_calls.jsonl
 users of events send them while jobs that wait for them change → events.jsonl
+jobs fail and recover, and alerts report it to channels       → alerts.jsonl, alert_calls.jsonl
+days past their retention are made before, and rewritten      → past.jsonl, past_calls.jsonl
 the checkers compare all of them with the database, when all work has ended
 the report states what was injected, what was checked, and how to repeat it → faults.md, faults.json
 """
@@ -19,6 +21,9 @@ from pathlib import Path
 
 import asyncpg
 
+from tests.faults.alert_checks import judge_alerts
+from tests.faults.alert_receiver import keeping_alert_books
+from tests.faults.alert_users import AlertUsers
 from tests.faults.audit import Violation
 from tests.faults.checker import Bounds, Verdict, judge
 from tests.faults.event_checks import judge_events
@@ -27,6 +32,7 @@ from tests.faults.fleet import EFFECTS
 from tests.faults.flow_checks import judge_flows
 from tests.faults.flow_users import FlowUsers
 from tests.faults.ledger import keeping_books
+from tests.faults.old_days import KEPT_DAYS, OldDays
 from tests.faults.owners import Owners
 from tests.faults.postgres import Postgres, a_postgres
 from tests.faults.report import Report, RunFacts, report, write_report
@@ -58,12 +64,16 @@ KEPT = (
     "event",
     "event_match",
     "subscription",
+    "alert",
+    "incident",
+    "cause",
+    "delivery",
 )
 
 _REST = """
 SELECT (SELECT count(*) FROM ondot.execution WHERE state <> 'BLOCKED') + (SELECT count(*) FROM ondot.arrival)
      + (SELECT count(*) FROM ondot.lease) + (SELECT count(*) FROM ondot.owed)
-     + (SELECT count(*) FROM ondot.timer WHERE next_fire_at < 'infinity') AS left
+     + (SELECT count(*) FROM ondot.timer WHERE next_fire_at < ondot.clock() + interval '300 days') AS left
 """
 
 
@@ -83,6 +93,10 @@ class Campaign:
     """How many workflows, beside the jobs."""
     sends: int = 0
     """How many requests send events."""
+    alerts: int = 0
+    """How many alerts, without that of a storm."""
+    old_days: bool = False
+    """Days past their retention, which are rewritten during the run."""
     kinds: Sequence[str] | None = None
     focus: tuple[str, ...] = ()
     """Only these kinds of jobs (`tests.faults.mix`); empty: all of them."""
@@ -112,9 +126,24 @@ class Campaign:
             tenant_books = directory / "tenant_calls.jsonl"
             tenant_ledger = await stack.enter_async_context(keeping_books(tenant_books))
             flow_ledger = await stack.enter_async_context(keeping_books(directory / "flow_calls.jsonl"))
+            alert_receiver = await stack.enter_async_context(keeping_alert_books(directory / "alert_calls.jsonl"))
             event_ledger = await stack.enter_async_context(keeping_books(directory / "event_calls.jsonl"))
             async with _connected(postgres) as connection:
                 await connection.execute(EFFECTS)
+            old_days = None
+            if self.old_days:
+                past_books = directory / "past_calls.jsonl"
+                past_ledger = await stack.enter_async_context(keeping_books(past_books))
+                old_days = OldDays(
+                    postgres,
+                    directory / "objects",
+                    past_ledger.url,
+                    past_books,
+                    self.seconds,
+                    self.seed,
+                    directory / "past.jsonl",
+                )
+                await old_days.make()
             if self.standby:
                 await postgres.add_standby()
             stage = await stack.enter_async_context(
@@ -130,6 +159,8 @@ class Campaign:
                     lease_s=f"{self.lease_s:g}",
                     heartbeat_s=f"{self.heartbeat_s:g}",
                     horizon_s=f"{self.horizon_s:g}",
+                    test_pace="1",
+                    **({"retention_days": str(KEPT_DAYS)} if self.old_days else {}),
                     **self.settings,
                 )
             )
@@ -152,7 +183,18 @@ class Campaign:
             events = EventUsers(
                 stage.api_urls, event_ledger.url, self.sends, self.seed, directory / "events.jsonl", headers
             )
-            return await self._run(directory, postgres, stage, ledger.url, books, users, tenant_books, flows, events)
+            alerts = AlertUsers(
+                stage.api_urls,
+                alert_receiver,
+                self.alerts,
+                self.seed,
+                directory / "alerts.jsonl",
+                self.calm_within_s,
+                headers,
+            )
+            return await self._run(
+                directory, postgres, stage, ledger.url, books, users, tenant_books, flows, events, alerts, old_days
+            )
 
     async def _run(
         self,
@@ -165,6 +207,8 @@ class Campaign:
         tenant_books: Path,
         flows: FlowUsers,
         events: EventUsers,
+        alerts: AlertUsers,
+        old_days: OldDays | None,
     ) -> tuple[Verdict, Report]:
         acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
         owners = Owners(postgres.connect)
@@ -191,6 +235,9 @@ class Campaign:
                 group.create_task(users.run(self.seconds))
             group.create_task(flows.run(self.seconds))
             group.create_task(events.run(self.seconds))
+            group.create_task(alerts.run(self.seconds))
+            if old_days is not None:
+                group.create_task(old_days.run(self.seconds))
             blowing = group.create_task(weather.blow(self.seconds))
         await workload.settle(within_s=self.calm_within_s)
         if users is not None:
@@ -198,6 +245,8 @@ class Campaign:
         await flows.settle(within_s=self.calm_within_s)
         await events.settle(within_s=self.calm_within_s)
         left = await self._calm(postgres)
+        if old_days is not None:
+            await old_days.settle(within_s=self.calm_within_s)
         ended_s = time.time()
         watching.cancel()
         with suppress(asyncio.CancelledError):
@@ -211,6 +260,18 @@ class Campaign:
                 verdict.violations += await judge_flows(connection, flows.journal, flow_books, verdict.counts)
             if self.sends:
                 verdict.violations += await judge_events(connection, events.journal, verdict.counts)
+            if self.alerts:
+                verdict.violations += await judge_alerts(
+                    connection,
+                    alerts.journal,
+                    directory / "alert_calls.jsonl",
+                    log,
+                    ended_s=ended_s,
+                    slack_s=self.slack_s,
+                    counts=verdict.counts,
+                )
+            if old_days is not None:
+                verdict.violations += await old_days.judge(connection, verdict.counts)
             if users is not None:
                 verdict.violations += await judge_tenants(
                     connection, users.journal, tenant_books, log, successes, self.slack_s, verdict.counts
@@ -233,8 +294,9 @@ class Campaign:
             "tenants": self.tenants,
             "flows": self.flows,
             "sends": self.sends,
+            "alerts": self.alerts,
         }
-        happened = workload.happened + flows.happened + events.happened
+        happened = workload.happened + flows.happened + events.happened + alerts.happened
         if users is not None:
             happened += users.happened
         facts = RunFacts(

@@ -45,8 +45,10 @@ COULD_NOT_START = (1, 2)
 FAKETIME = "libfaketimeMT.so.1"
 EFFECTS = """
 CREATE TABLE IF NOT EXISTS public.effect (
-    execution_id uuid NOT NULL, attempt integer NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())
+    execution_id uuid NOT NULL, attempt integer NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp());
+CREATE TABLE IF NOT EXISTS public.past (job_id uuid PRIMARY KEY)
 """
+"""What functions did, and the jobs of days before the run."""
 
 Fact = TypeVar("Fact")
 
@@ -300,7 +302,7 @@ class Fleet:
 @asynccontextmanager
 async def a_fleet(url: str, directory: Path, **settings: str) -> AsyncIterator[Fleet]:
     """A fleet without processes; settings by their names without the prefix. A short heartbeat detects losses soon."""
-    own = {name: value for name, value in settings.items() if name != "database_url"}
+    own = {name: value for name, value in settings.items() if name != "database_url" and not name.startswith("test_")}
     database = await open_database(settings_for(url, **{"lease_s": "1", **own}))
     connection = await asyncpg.connect(url)
     environment = {

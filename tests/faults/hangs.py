@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from tests.faults.pace import hurry
+
 
 def _hang(_number: int, _frame: object) -> None:
     place = Path(os.environ["ONDOT_TEST_HANG"])
@@ -26,6 +28,7 @@ def main() -> None:
     from ondot.cli import main as run
 
     may_hang()
+    hurry()
     sys.argv = ["ondot", *sys.argv[1:]]
     run()
 

@@ -119,6 +119,16 @@ def _lines(facts: RunFacts, verdict: Verdict, log: Sequence[Fault]) -> Iterator[
             f"Events: {counts['events_sent']:,} sent, {counts['events_started']:,} executions started by them, of"
             f" {counts['subscribers']} jobs that were created and deleted meanwhile."
         )
+    if counts.get("alert_causes"):
+        yield (
+            f"Alerts: {counts['alert_causes']} causes and {counts['alert_blips']} blips,"
+            f" {counts['alert_messages']} messages received in {counts['alert_tries']} tries."
+        )
+    if counts.get("old_rows_gone"):
+        yield (
+            f"Old days: {counts['old_rows_gone']:,} rows had to go and {counts['old_rows_kept']:,} to stay,"
+            f" {counts['old_jobs_run']} jobs of them ran."
+        )
     for kind, took_s in sorted(facts.takeovers_s.items()):
         yield f"Takeovers after {kind}: {len(took_s)}, p50 {median(took_s):.2f} s, longest {max(took_s):.2f} s."
     yield ""

@@ -33,6 +33,8 @@ MINUTE = Campaign(
     tenants=4,
     flows=60,
     sends=200,
+    alerts=6,
+    old_days=True,
     at_once=2,
     slack_s=LOADED_S,
     calm_within_s=PATIENCE_S,
@@ -57,7 +59,15 @@ SMALL = Campaign(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @proves(
-    *(f"P{number}" for number in range(1, 12)), *(f"L{number}" for number in range(1, 6)), "C1", "C2", "C3", "C11", "N5"
+    *(f"P{number}" for number in range(1, 12)),
+    *(f"L{number}" for number in range(1, 6)),
+    "C1",
+    "C2",
+    "C3",
+    "C11",
+    "N5",
+    "O1",
+    "O4",
 )
 async def test_after_a_minute_of_faults_every_promise_was_kept(tmp_path: Path) -> None:
     verdict, report = await MINUTE.run(tmp_path)
@@ -65,6 +75,7 @@ async def test_after_a_minute_of_faults_every_promise_was_kept(tmp_path: Path) -
     assert [str(violation) for violation in verdict.violations] == []
     assert verdict.counts["fires"] > MINUTE.jobs / 2
     assert verdict.counts["workflow_runs"] > MINUTE.flows / 2
+    assert verdict.counts["alert_causes"] > MINUTE.alerts
 
 
 NEVER_BY_SLOWNESS = frozenset(
@@ -76,22 +87,29 @@ NEVER_BY_SLOWNESS = frozenset(
         "completed_deleted",
         "concurrency",
         "double_release",
+        "doubled_alert",
         "doubled_event",
         "doubled_fire",
         "early",
         "early_step",
         "ended_twice",
         "event_after_delete",
+        "lost_end",
+        "lost_object",
+        "lost_row",
         "order",
         "overlap",
         "paused_fire",
         "phantom",
+        "phantom_alert",
         "phantom_event",
         "phantom_step",
+        "repeated_message",
         "superseded",
         "two_executions",
         "two_objects",
         "unique",
+        "unsent_message",
         "wrong_run",
         "wrong_step",
     }
@@ -123,6 +141,8 @@ LONG = {"focus": ("bounded", "jittered"), "jobs": 24, "seconds": 26, "slack_s": 
 TENANTS = {"tenants": 3, "jobs": 10, "seconds": 14, "slack_s": 1.0, "calm_within_s": 20.0}
 FIRES = {"focus": ("jittered", "deleted"), "jobs": 20, "schedulers": 2}
 FLOWS = {"flows": 60, "jobs": 2}
+ALERTS = {"alerts": 3, "jobs": 2, "seconds": 10}
+OLD_DAYS = {"old_days": True, "jobs": 2}
 KNOWN = {
     "no_compare_and_set": by("doubled_fire", "two_executions", schedulers=2, focus=("bounded",), jobs=14, seconds=18),
     "no_unique_key": by("doubled_fire", "two_executions", **FIRES),
@@ -158,6 +178,10 @@ KNOWN = {
     "releases_twice": by("double_release", **FLOWS),
     "counts_old_generations": by("wrong_step", "lost_step", "early_step", flows=90, jobs=2, seconds=12),
     "matches_old_subscriptions": by("event_after_delete", "missed_event", jobs=2, sends=60),
+    "opens_again": by("doubled_alert", "phantom_alert", **ALERTS),
+    "marks_sent_first": by("unsent_message", **ALERTS),
+    "drops_late_rows": by("lost_end", seconds=10, **OLD_DAYS),
+    "drops_due_jobs": by("lost_row", **OLD_DAYS),
     "recovers_by_id": by("false_loss", "calls", "attempts", kinds=("worker.kill",), **SLOW_CALLS),
 }
 
@@ -176,6 +200,10 @@ RARE = {
     "releases_twice",
     "counts_old_generations",
     "matches_old_subscriptions",
+    "leases_for_suspended",
+    "recovers_by_id",
+    "opens_again",
+    "drops_due_jobs",
 }
 """Planted only with ONDOT_TEST_ALL_BUGS, to keep the tests short: every run plants eighteen others."""
 ALL_BUGS = bool(os.environ.get("ONDOT_TEST_ALL_BUGS"))
@@ -185,19 +213,30 @@ def test_every_bug_is_known_by_something() -> None:
     assert KNOWN.keys() == BUGS.keys()
 
 
-@proves("W1", "W2", "W3", "S11")
+@proves("W1", "W2", "W3", "S11", "O1", "O4")
 @pytest.mark.timeout(450)
 async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     """So the campaign itself does not cause the violations of the planted bugs."""
     kinds = ("scheduler.kill", "worker.kill", "worker.freeze", "worker.hung", "api.kill", "postgres.restart")
     campaign = replace(
-        SMALL, seconds=14, schedulers=2, workers=2, flows=30, sends=60, kinds=kinds, calm_within_s=PATIENCE_S
+        SMALL,
+        seconds=14,
+        schedulers=2,
+        workers=2,
+        flows=30,
+        sends=60,
+        alerts=3,
+        old_days=True,
+        kinds=kinds,
+        calm_within_s=PATIENCE_S,
     )
     verdict, report = await campaign.run(tmp_path)
     print(f"\n{report.text}")  # noqa: T201 - what the run was
     assert [str(violation) for violation in verdict.violations] == []
     assert verdict.counts["workflow_runs"]
     assert verdict.counts["events_started"]
+    assert verdict.counts["alert_messages"] >= 2 * verdict.counts["alert_causes"] > 0
+    assert verdict.counts["old_rows_gone"]
 
 
 @proves("T1", "T2", "L6")
