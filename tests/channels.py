@@ -38,12 +38,12 @@ class Channels:
         async with self.world.database.transaction() as connection:
             return await queue_message(connection, tenant_no, names or ["ops"], message)
 
-    async def deliver(self) -> int:
+    async def deliver(self, slots: int = 100) -> int:
         """Run all deliveries that are due, at the same time, as a scheduler does; returns how many."""
         async with self.world.database.connection() as connection:
             pool_nos = list((await find_pools(connection, [POOL])).values())
         worker = await self.world.worker(pool_nos=pool_nos)
-        assignments = await worker.lease()
+        assignments = await worker.lease(slots)
 
         async def run(assignment: Any) -> Any:
             return await run_attempt(assignment, {FunctionTarget: self.caller}, build_call, lambda: None)

@@ -77,6 +77,22 @@ def bodies(receiver: Receiver) -> list[dict[str, Any]]:
     return [json.loads(each.body) for each in receiver.received]
 
 
+def hung(receiver: Receiver) -> int:
+    return sum(each.path == "/hung" for each in receiver.received)
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not is_so():
+            await asyncio.sleep(0)
+
+
+async def until_delivered(channels: Channels, name: str, count: int, state: str) -> None:
+    async with asyncio.timeout(30):
+        while sum(each["state"] == state for each in await channels.deliveries(name)) < count:
+            pass
+
+
 @proves("O4", "T3", "E3")
 async def test_a_webhook_gets_a_signed_message_once_and_the_same_id_when_it_is_sent_again(
     channels: Channels, receiver: Receiver
@@ -464,6 +480,44 @@ async def test_an_incident_is_acknowledged_and_resolved_at_pagerduty_and_shown_i
     for each in (await channels.api.get("/v1/incidents", state="open"))["items"]:
         detail = await channels.api.get(f"/v1/incidents/{each['id']}")
         assert [one["state"] for one in detail["deliveries"]] == ["DELIVERED"], detail
+
+
+@proves("O4", "L6")
+async def test_a_channel_that_hangs_holds_a_few_slots_and_others_do_not_wait_for_it(
+    world: World, channels: Channels, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deliver, "ROOM_WITHIN_S", 0.1)
+    over = asyncio.Event()
+    others_arrived = asyncio.Event()
+
+    async def hang(request: web.Request) -> web.StreamResponse:
+        if request.path == "/ops":
+            others_arrived.set()
+        else:
+            await over.wait()
+        return web.Response()
+
+    receiver.answering = hang
+    await channels.create("hung", webhook={"url": f"{receiver.url}/hung"})
+    await channels.create(webhook={"url": f"{receiver.url}/ops"})
+    messages = deliver.MOST_OF_CHANNEL + 5
+    for number in range(messages):
+        if number % 9 == 8:
+            await world.advance(61)  # so that none is joined
+        await channels.send(message(world, incident_id=UUID(int=number)), "hung")
+    await channels.send(message(world), "ops")
+    async with asyncio.TaskGroup() as group:
+        group.create_task(channels.deliver(messages))
+        await until(lambda: hung(receiver) == deliver.MOST_OF_CHANNEL)
+        # All but a few of the slots are free again, and the next message is sent at once.
+        await until_delivered(channels, "hung", 5, "RETRYING")
+        assert await channels.deliver(messages) == 1
+        assert others_arrived.is_set()
+        over.set()
+    receiver.answer(web.Response)
+    await world.advance(deliver.CROWDED_S)
+    await channels.deliver()
+    assert {each["state"] for each in await channels.deliveries("hung")} == {"DELIVERED"}
 
 
 @proves("O4")

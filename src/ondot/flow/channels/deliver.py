@@ -2,12 +2,16 @@
 
 It is the target of the jobs of channels, which schedulers run. Before anything is sent it asks whether the message is
 still true: an incident that has recovered since is not announced any more, and messages of one incident go out in their
-order. A repeated delivery has the same id in every form, so that receivers can join both. After `GIVE_UP_AFTER_S` it
-fails at last: the delivery shows it, and the condition `delivery` reports it, unless the message was about a failing
-channel itself: two channels must not report each other in a circle.
+order. A channel that hangs holds a few slots at most: others do not wait for it. A repeated delivery has the same id in
+every form, so that receivers can join both. After `GIVE_UP_AFTER_S` it fails at last: the delivery shows it, and the
+condition `delivery` reports it, unless the message was about a failing channel itself: two channels must not report
+each other in a circle.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final, assert_never, cast
 from uuid import UUID
@@ -54,6 +58,11 @@ from ondot.telemetry.metrics import DELIVERIES
 ATTEMPT_S: Final = 30.0
 """One attempt has this long to connect, send and read the answer."""
 BESIDE_S: Final = 3.0
+ROOM_WITHIN_S: Final = 1.0
+CROWDED_S: Final = 10.0
+MOST_OF_CHANNEL: Final = 10
+MOST_OF_TENANT: Final = 40
+"""Messages that are being sent at once, of 100 slots: a tenant whose receivers all hang leaves most of them free."""
 LONGEST_ANSWER: Final = 1_000
 ABANDONED: Final = "The schedulers that sent it were lost too often, so it was given up."
 ABANDONED_A_PASS: Final = 1_000
@@ -82,6 +91,7 @@ class ChannelCaller(Target[FunctionTarget]):
         self._signed = signed
         self._plain = plain
         self._email = email
+        self._room = _Room()
 
     async def call(self, spec: FunctionTarget, call: Call) -> CallReport:
         try:
@@ -111,11 +121,15 @@ class ChannelCaller(Target[FunctionTarget]):
         if delivery.is_beside:
             message = "An earlier message of this incident is being sent, and goes first."
             return Failed(AttemptError("order", message), retry_after_s=BESIDE_S)
-        try:
-            opened = await open_credentials(self._vault, channel.tenant_no, channel.spec)
-        except (NoCredential, NoSecretKey) as error:
-            return Failed(AttemptError("secret_unreadable", error.message))
-        return await self._send_scrubbed(opened, delivery, call)
+        async with self._room.take(channel) as has_room:
+            if not has_room:
+                message = "Other messages of this channel or tenant are being sent, and this one waits for them."
+                return Failed(AttemptError("order", message), retry_after_s=CROWDED_S)
+            try:
+                opened = await open_credentials(self._vault, channel.tenant_no, channel.spec)
+            except (NoCredential, NoSecretKey) as error:
+                return Failed(AttemptError("secret_unreadable", error.message))
+            return await self._send_scrubbed(opened, delivery, call)
 
     async def prepare(self, tenant_no: TenantNo, spec: ChannelSpec) -> None:
         """Remember what a later message needs of the database: where the tenant may send, and what signs it."""
@@ -219,6 +233,44 @@ class ChannelCaller(Target[FunctionTarget]):
             await _report_channel(connection, delivery.channel, delivery.message, state, error)
         DELIVERIES.labels(state.value.lower()).inc()
         return report
+
+
+class _Room:
+    """What this process is sending now."""
+
+    def __init__(self) -> None:
+        self._channels: Counter[UUID] = Counter()
+        self._tenants: Counter[TenantNo] = Counter()
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def take(self, channel: ChannelRow) -> AsyncIterator[bool]:
+        """Whether there is room for another message of this channel, now or in a moment."""
+
+        def has_room() -> bool:
+            return self._channels[channel.id] < MOST_OF_CHANNEL and self._tenants[channel.tenant_no] < MOST_OF_TENANT
+
+        async with self._freed:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ROOM_WITHIN_S):
+                    await self._freed.wait_for(has_room)
+            if not has_room():
+                yield False
+                return
+            self._add(channel, 1)
+        try:
+            yield True
+        finally:
+            async with self._freed:
+                self._add(channel, -1)
+                self._freed.notify_all()
+
+    def _add(self, channel: ChannelRow, count: int) -> None:
+        self._channels[channel.id] += count
+        self._tenants[channel.tenant_no] += count
+        if not self._tenants.total():
+            self._channels.clear()
+            self._tenants.clear()
 
 
 def _report_again(delivery: StartedDelivery) -> CallReport:
