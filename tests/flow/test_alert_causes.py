@@ -3,6 +3,7 @@
 Nothing here writes a row that an alert reads: jobs fail, workers die, runs block, storage is away.
 """
 
+import asyncio
 import dataclasses
 import json
 from collections.abc import AsyncIterator
@@ -14,6 +15,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from ondot.document.alerts import read_alert
+from ondot.flow.alerts.define import create_alert
 from ondot.flow.alerts.evaluate import Evaluator
 from ondot.flow.bulk.turns import bulk_pass
 from ondot.flow.channels.send import queue_message
@@ -22,12 +25,15 @@ from ondot.flow.history.archive import Archive
 from ondot.flow.history.rewrite import Rewriting
 from ondot.flow.pings import late_pass
 from ondot.flow.recover import lose_pass
+from ondot.flow.removal import Removal
+from ondot.flow.tenants import delete_tenant
 from ondot.model.expect import Expect
 from ondot.model.gates import Limits
-from ondot.model.ids import JobId
+from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.liveness import Watch
 from ondot.model.misfire import Misfire
 from ondot.model.retry import Retry
+from ondot.store.audit import By
 from tests.channels import Channels, open_channels
 from tests.flow import workflows
 from tests.flow.checking import Checker
@@ -39,6 +45,7 @@ from tests.receiver import Receiver, open_receiver
 from tests.world import World, every, failed, job
 
 NEVER = {"retry": Retry(max_retries=0)}
+OF_ALERTS = ("alert", "incident", "cause", "channel", "delivery", "condition")
 
 
 @dataclass
@@ -321,3 +328,78 @@ async def test_what_the_self_check_finds_is_reported(ear: Ear, world: World) -> 
     assert await ear.opened() == "The self-check found and repaired unqueued (1 in all)"
     await ear.look(900)
     assert await ear.is_over()
+
+
+@proves("O4", "T1")
+async def test_a_tenant_that_is_deleted_with_an_open_incident_gets_no_message_and_stops_no_other(
+    ear: Ear, world: World
+) -> None:
+    """Its receivers are public, so nothing arrives here: what counts is what is sent."""
+    acme = await world.add_tenant("acme")
+    await world.fetch(
+        "INSERT INTO ondot.channel (id, tenant_no, name, job_id, spec, created_by)"
+        " SELECT ondot.new_id(), $1, 'theirs', job_id, spec, 'ann' FROM ondot.channel",
+        acme,
+    )
+    body = read_alert({"name": "theirs", "when": {"workers": {"below": 1}}, "notify": ["theirs"], "repeat": "1m"})
+    await create_alert(world.database, acme, body, render=lambda _: "{}", idempotency=None, by=By("ann"))
+    await ear.look()
+    assert [row["kind"] for row in await world.fetch("SELECT kind FROM ondot.delivery")] == ["opened"]
+    await delete_tenant(world.database, "acme", home_no=DEFAULT_TENANT, by=By("ann"))
+    await ear.watch("workers", below=1)
+    assert [kind for kind, _ in await ear.look(61)] == ["opened"], "to the other tenant"
+    removal = Removal(world.database, None)
+    while await removal.one_pass():
+        pass
+    assert await ear.look(61) == []
+    left = [await world.value(f"SELECT count(*) FROM ondot.{name} WHERE tenant_no = $1", acme) for name in OF_ALERTS]
+    assert left == [0] * len(OF_ALERTS)
+
+
+@proves("O4")
+async def test_a_channel_that_is_deleted_while_a_message_is_sent_ends_it(ear: Ear, world: World) -> None:
+    arrived, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def answer_later(_: web.Request) -> web.StreamResponse:
+        arrived.set()
+        await may_answer.wait()
+        return web.Response(status=500)
+
+    ear.receiver.answering = answer_later
+    await ear.watch("workers", below=1)
+    http = ear.channels.api.http
+    looking = asyncio.create_task(ear.look())
+    async with asyncio.timeout(30):
+        await arrived.wait()
+    [alert] = (await ear.channels.api.get("/v1/alerts"))["items"]
+    patch = await http.patch(f"/v1/alerts/{alert['id']}", json={"notify": []})
+    assert patch.status_code == 200, patch.text
+    assert (await http.delete("/v1/channels/ops")).status_code == 200
+    may_answer.set()
+    await looking
+    assert await ear.look(3600) == []
+    assert [await world.count(name) for name in ("delivery", "execution")] == [0, 0]
+
+
+@proves("O4")
+async def test_an_alert_that_is_changed_while_its_incident_is_open_goes_on_with_it(ear: Ear, world: World) -> None:
+    await ear.watch("workers", below=1)
+    await ear.opened()
+    [alert] = (await ear.channels.api.get("/v1/alerts"))["items"]
+    http = ear.channels.api.http
+    for number in range(5):
+        patch = {"for": f"{number}m", "repeat": "1m", "name": f"workers {number}"}
+        assert (await http.patch(f"/v1/alerts/{alert['id']}", json=patch)).status_code == 200
+        assert await ear.look(1) == [], "its message was sent"
+    # However long a pass takes, one reminder follows, not one for each minute that has passed.
+    assert [kind for kind, _ in await ear.look(600)] == ["reminder"]
+    assert await ear.look(1) == []
+    await world.advance(-3600)  # the clock of the database is set back
+    assert await ear.look(1) == []
+    assert [kind for kind, _ in await ear.look(61)] == ["reminder"]
+    # It asks for something else now, which holds too: another incident would be wrong.
+    other = {"when": {"workers": {"below": 2}}, "for": "0s"}
+    assert (await http.patch(f"/v1/alerts/{alert['id']}", json=other)).status_code == 200
+    assert await ear.look(1) == []
+    assert (await http.delete(f"/v1/alerts/{alert['id']}")).status_code == 200
+    assert [kind for kind, _ in await ear.look(1)] == ["recovered"]

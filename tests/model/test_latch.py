@@ -231,6 +231,15 @@ def test_a_clock_that_is_set_back_makes_no_wait_longer() -> None:
     assert latch.kinds[-1] == "recovered"
 
 
+@proves("O4")
+def test_a_clock_that_is_set_back_while_a_cause_waits_for_its_time_delays_it_by_no_more_than_that_time() -> None:
+    latch = Clockwork(for_s=120)
+    latch.step(cause())
+    latch.step(cause(), after=-3600)
+    latch.step(cause(), after=121)
+    assert latch.kinds == ["opened"]
+
+
 _WALK = lists(tuples(booleans(), booleans(), floats(0.5, 400), booleans(), integers(0, 30)), min_size=1, max_size=80)
 
 

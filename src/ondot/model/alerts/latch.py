@@ -155,12 +155,16 @@ class _Turn:
                 continue
             cause = of_alert.get(place[1])
             if cause is not None:
-                # Not all of a cause is stored: after a take-over the next look adds the rest.
-                if tracked.gone_at is not None or (tracked.cause.message, tracked.cause.many) != (
+                # Not all of a cause is stored: after a take-over the next look adds the rest. And `since` is ahead if
+                # the clock was set back: its `for` would last until the clock is there again.
+                since = min(tracked.since, self._now)
+                if (tracked.gone_at, tracked.since, tracked.cause.message, tracked.cause.many) != (
+                    None,
+                    since,
                     cause.message,
                     cause.many,
                 ):
-                    self.state.causes[place] = replace(tracked, cause=cause, gone_at=None)
+                    self.state.causes[place] = replace(tracked, cause=cause, since=since, gone_at=None)
             else:
                 self._let_go(place, tracked)
         for alert_id, of_alert in held.items():
