@@ -201,6 +201,32 @@ async def test_the_record_of_work_that_ends_in_the_middle_of_a_round_is_removed_
 
 
 @proves("T2")
+async def test_the_end_of_work_that_ran_when_the_last_round_started_is_removed_too(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acme = await world.add_tenant("acme")
+    worker = await world.worker()
+    await world.submit(job("one"), acme)
+    [running] = await worker.lease()
+    await delete_tenant(world.database, "acme", home_no=DEFAULT_TENANT)
+    removal = Removal(world.database)
+    while await removal.one_pass():
+        pass
+    assert [await world.count(name) for name in ("job_once", "execution")] == [0, 1]
+    monkeypatch.setattr("ondot.flow.removal.PASS_S", 0.0)
+    await removal.one_pass()
+    monkeypatch.undo()
+    assert removal._round is not None
+    removal._round.table = len(removal._round.tables)  # it has passed all of them, and found nothing
+    await worker.complete(running, failed())
+    assert await world.count("history") == 1
+    for _ in range(2):
+        while await removal.one_pass():
+            pass
+    assert await rows_of(world, acme) == {}
+
+
+@proves("T2")
 async def test_what_is_left_of_a_deleted_tenant_goes_after_the_retention_and_its_number_never_comes_back(
     world: World,
 ) -> None:

@@ -6,8 +6,9 @@ First its work ends: executions that wait are cancelled; running ones are asked 
 need no index, which every insert would pay for. One walk serves all deleted tenants. Days from before the first of them
 was created are left out. Objects in storage are deleted before the rows that name them.
 
-Transactions that were under way may still add rows behind the walk. So it is repeated until a whole round has found
-nothing. The position is kept in memory only: a node that takes over starts the round again.
+Transactions that were under way, and executions that end meanwhile, may still add rows behind the walk. So it is
+repeated until a whole round has found nothing, and there was no execution at its start and at its end. The position is
+kept in memory only: a node that takes over starts the round again.
 """
 
 import re
@@ -60,6 +61,8 @@ class _Round:
 
     tenants: tuple[TenantNo, ...]
     tables: list[TenantTable]
+    has_executions: bool
+    """When it started: they may have ended behind it."""
     started_s: float = field(default_factory=time.monotonic)
     table: int = 0
     page: int = 0
@@ -90,7 +93,9 @@ class Removal:
             return 1
         tenants = tuple(tenant.tenant_no for tenant in deleted)
         if self._round is None or self._round.tenants != tenants:
-            self._round = _Round(tenants, await self._list_tables(deleted))
+            # Before the tables are listed: the end of an execution may be on a page that was not there then.
+            is_live = await self._has_executions(tenants)
+            self._round = _Round(tenants, await self._list_tables(deleted), is_live)
         started_s = time.monotonic()
         removed = 0
         while self._round.table < len(self._round.tables) and time.monotonic() - started_s < PASS_S:
@@ -109,6 +114,10 @@ class Removal:
         if ended or asked or stopped:
             log.info("tenant.work_ended", tenant_no=tenant_no, cancelled=ended, asked=asked, stopped=stopped)
         return ended + asked + stopped
+
+    async def _has_executions(self, tenants: Sequence[TenantNo]) -> bool:
+        async with self._database.connection() as connection:
+            return any([await has_executions(connection, tenant_no) for tenant_no in tenants])
 
     async def _list_tables(self, deleted: Sequence[DeletedTenant]) -> list[TenantTable]:
         async with self._database.connection() as connection:
@@ -142,8 +151,8 @@ class Removal:
             self._round = None
             if walk.removed:
                 return 1
-            if any([await has_executions(connection, tenant_no) for tenant_no in walk.tenants]):
-                return 0  # they run, and were asked to end: the next pass looks again
+            if walk.has_executions or await self._has_executions(walk.tenants):
+                return 0  # they run, or ran, and were asked to end: the next pass looks again
             await end_removal(connection, walk.tenants)
         log.info("tenant.removed", tenants=walk.tenants)
         return 1
