@@ -4,6 +4,7 @@ Reads the database and the books of the receiver, and nothing that ondot reports
 specs of the jobs. Returns a list of violations; an empty one is the proof. Each check is one promise:
 
     lost, not_ended             every accepted job has an execution, and each has ended (P1, P3)
+    without_job                 every execution that has ended has its job (O1)
     attempts, times, budgets    every attempt is on record with outcome and cause, numbered without a gap (E4, E6)
     calls, at_most_once         the receiver's books and the database agree, call by call (P5, P8)
     concurrency, overlap,       limits by job and by key were kept at every instant (E12, E13)
@@ -102,6 +103,8 @@ class Run:
     """Paused or deleted jobs: from here it is unknown how many of their fires were still to come."""
     accepted_at: Mapping[UUID, datetime] = field(default_factory=dict)
     """When a job was acknowledged, if that is known: from then on it lived, whatever its fire."""
+    without_job: list[UUID] = field(default_factory=list)
+    """Executions whose job, or its version, is not there."""
 
     def calling(self, kind: type) -> Iterator[Execution]:
         return (execution for execution in self.executions.values() if isinstance(execution.spec.target, kind))
@@ -136,14 +139,18 @@ async def read_run(connection: asyncpg.Connection, calls: Sequence[Call], tenant
         f"SELECT *, error::text AS error_text FROM ondot.attempt {of} ORDER BY attempt_no", tenant_no
     ):
         attempts[row["execution_id"]].append(_attempt(row, row["outcome"]))
-    executions = {}
+    executions, without_job = {}, []
     for row in await connection.fetch(
         f"SELECT *, error::text AS error_text FROM ondot.history {of} AND job_id NOT IN {APART}", tenant_no
     ):
         tried = attempts[row["id"]]
         if row["state"] == "SUCCEEDED":
             tried.append(_attempt(row, "SUCCEEDED"))
-        executions[row["id"]] = Execution(row, specs[row["job_id"], row["job_version"]], tried)
+        spec = specs.get((row["job_id"], row["job_version"]))
+        if spec is None:
+            without_job.append(row["id"])
+        else:
+            executions[row["id"]] = Execution(row, spec, tried)
     held = {name: await connection.fetchval(f"SELECT count(*) FROM ondot.{name}") for name in HELD}
     skipped: Counter[UUID] = Counter()
     for row in await connection.fetch(
@@ -171,6 +178,7 @@ async def read_run(connection: asyncpg.Connection, calls: Sequence[Call], tenant
         skipped,
         {row["job_id"] for row in live},
         {row["id"] for row in closed},
+        without_job=without_job,
     )
 
 
@@ -192,6 +200,11 @@ def check_lost(run: Run) -> Iterator[Violation]:
         found = fires[job_id] + (0 if spec.recurs else run.skipped[job_id])
         if wanted is not None and found != wanted and job_id not in run.live_jobs | run.closed_jobs:
             yield Violation("lost", f"job {job_id}", f"{spec.name}: {found} of {wanted} fires have an end on record")
+
+
+def check_without_job(run: Run) -> Iterator[Violation]:
+    for id_ in run.without_job:
+        yield Violation("without_job", f"execution {id_}", "has ended, and its job or version is not there")
 
 
 def check_not_ended(run: Run) -> Iterator[Violation]:
@@ -433,8 +446,8 @@ def check_effects(run: Run) -> Iterator[Violation]:
 
 
 Check = Callable[[Run], Iterator[Violation]]
-CHECKS: Sequence[Check] = (check_lost, check_not_ended, check_attempts, check_budgets, check_calls, check_at_most_once,
-                           check_left_over, check_dead_letters, check_effects)  # fmt: skip
+CHECKS: Sequence[Check] = (check_lost, check_without_job, check_not_ended, check_attempts, check_budgets, check_calls,
+                           check_at_most_once, check_left_over, check_dead_letters, check_effects)  # fmt: skip
 TIMED: Sequence[Check] = (check_times, check_concurrency, check_overlap, check_order, check_rate, check_unique,
                           check_deadline)  # fmt: skip
 """Checks that compare instants of the database's clock."""

@@ -165,7 +165,7 @@ async def _read_fired(
     found = []
     for row in await connection.fetch(_EXECUTIONS):
         id_ = row["id"]
-        attempts = run.executions[id_].attempts if row["ended"] else ()
+        attempts = run.executions[id_].attempts if id_ in run.executions else ()
         fired = Fired(
             id=id_,
             job_id=row["job_id"],

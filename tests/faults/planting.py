@@ -222,6 +222,12 @@ async def an_execution_that_is_lost(rest: Rest) -> None:
     await rest.run("DELETE FROM ondot.history WHERE id = $1", rest.ids["in time"])
 
 
+async def an_execution_whose_job_is_gone(rest: Rest) -> None:
+    of_it = "(SELECT job_id FROM ondot.history WHERE id = $1)"
+    await rest.run(f"DELETE FROM ondot.job_once WHERE id = {of_it}", rest.ids["once"])
+    await rest.run(f"DELETE FROM ondot.job_version WHERE job_id = {of_it}", rest.ids["once"])
+
+
 async def a_fire_that_is_lost(rest: Rest) -> None:
     await rest.run("DELETE FROM ondot.history WHERE id = $1", rest.ids["fire 1"])
 
@@ -248,6 +254,7 @@ async def a_repeated_effect(rest: Rest) -> None:
 
 PLANTS: dict[Plant, str] = {
     a_slot_left: "left_over",
+    an_execution_whose_job_is_gone: "without_job",
     a_lease_left: "left_over",
     a_place_left_in_the_queue: "left_over",
     a_call_made_twice: "calls",
