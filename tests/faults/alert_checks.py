@@ -153,7 +153,7 @@ def _judge_span(
         lasted_s = found.good_until_s - found.bad_until_s
         yield Violation("lost_alert", span.channel, f"got no message that it is over for {lasted_s:.1f} s")
     if {one.incident_id for one in found.recovered} - {one.incident_id for one in found.opened}:
-        yield Violation("phantom_alert", span.channel, "is told that another incident is over than the one that opened")
+        yield Violation("phantom_alert", span.channel, "got the end of another incident than the one that opened")
 
 
 def _cause_s(span: Span, calls: Sequence[JobCall], until_s: float) -> float | None:

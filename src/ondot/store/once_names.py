@@ -15,6 +15,7 @@ from ondot.store.connection import TOO_LATE, Connection
 from ondot.store.day_rewrite import LONGEST_S, day_of, start_of
 from ondot.store.newest import Kept
 from ondot.store.queries import load_queries
+from ondot.store.search_conditions import name_patterns
 
 _SQL = load_queries("once_names")
 _DAYS = load_queries("days")
@@ -80,8 +81,7 @@ async def find_by_index(
 
 async def find_by_reading(connection: Connection, tenant_no: TenantNo, term: Term, since: UUID) -> list[UUID] | None:
     """Those of days without the index."""
-    patterns = [value.as_like() for value in term.values]
-    return await _find(connection, "find_named_since", tenant_no, since, patterns)
+    return await _find(connection, "find_named_since", tenant_no, since, name_patterns(term))
 
 
 async def _find(connection: Connection, query: str, *arguments: object) -> list[UUID] | None:
@@ -101,11 +101,12 @@ def _ranges(term: Term) -> tuple[list[str], list[str], list[str]]:
     """Names, and ranges of names by their beginning in ASCII, that contain all that match."""
     exact, first, after = [], [], []
     for value in term.values:
-        beginning = value.parts[0].lower()
+        beginning = value.parts[0]
         if not value.has_stars and beginning.isascii():
-            exact.append(beginning)
+            exact.append(beginning.lower())
             continue
-        beginning = beginning[: next((n for n, char in enumerate(beginning) if not char.isascii()), None)]
+        # Not lowered before it is cut: the Kelvin sign, for one, becomes a k.
+        beginning = beginning[: next((n for n, char in enumerate(beginning) if not char.isascii()), None)].lower()
         if beginning:
             first.append(beginning)
             after.append(beginning[:-1] + chr(ord(beginning[-1]) + 1))
