@@ -186,9 +186,15 @@ async def test_case_days_nulls_and_keys_with_dots_mean_what_people_expect(world:
         "payload.a.b=1": [],
     }
     assert {text: await names(world, text) for text in cases} == cases
+    # By the index of closed days too, and by the names of days that have none yet.
+    await index_names(world)
+    assert {text: await names(world, text) for text in cases} == cases
+    await world.submit(job("NÄHT heute"))
+    await world.advance(1)
+    assert await names(world, "job:nähT*") == ["NÄHT heute", *both[1:]]
     async with world.database.connection() as connection:
         found = await search_jobs.search_jobs(connection, DEFAULT_TENANT, parse("NÄHT", "jobs"))
-    assert [row.spec.name for row in found.rows] == both[1:]
+    assert [row.spec.name for row in found.rows] == ["NÄHT heute", *both[1:]]
 
 
 @proves("O1", "P12")
