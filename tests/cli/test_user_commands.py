@@ -23,6 +23,9 @@ def listed(database_url: str) -> dict[str, dict[str, str]]:
 async def test_the_first_owner_is_created_with_access_to_the_database(database_url: str) -> None:
     ran = on(database_url, "user", "create", "--owner", "You@Example.com", "--password-stdin", stdin=f"{PASSWORD}\n")
     assert (ran.code, ran.out) == (0, "Created you@example.com, owner.\n"), ran.err
+    assert "ondot key create me --role owner" in ran.err
+    second = on(database_url, "user", "create", "ada@example.com", "--password-stdin", stdin=f"{PASSWORD}\n")
+    assert (second.code, second.err) == (0, "")
     assert listed(database_url)["you@example.com"]["role"] == "owner"
     for words in (("delete",), ("disable",), ("update", "--role", "viewer")):
         refused = on(database_url, "user", *words, "you@example.com", *(() if words[0] == "update" else ("--yes",)))

@@ -8,7 +8,7 @@ import typer
 
 from ondot.cli.calling import ask_database
 from ondot.cli.options import Output, Reason, Yes, actor_here
-from ondot.cli.output import Format, rfc_3339, show_answer, show_progress
+from ondot.cli.output import Format, rfc_3339, show_answer, show_error, show_progress
 from ondot.cli.pages import show_page
 from ondot.model.errors import NotFound
 
@@ -55,21 +55,30 @@ def create(
     wanted = _role("owner" if owner else role)
     password, is_generated = _read_password(address, from_stdin=password_stdin, generate=generate)
 
-    async def question(database: "Database") -> "UserRow":
+    async def question(database: "Database") -> tuple["UserRow", bool]:
         from ondot.people.passwords import Passwords
         from ondot.people.users import create as create_user
         from ondot.store.audit import By
+        from ondot.store.users import read_population
 
         hashed = await Passwords().hash(password)
         caller = await _caller(database, tenant)
         by = By(actor_here(), reason)
-        return (await create_user(database, caller, by, email=address, name=shown, role=wanted, password=hashed))[0]
+        async with database.connection() as connection:
+            ends_keyless = not any(await read_population(connection))
+        user, _ = await create_user(database, caller, by, email=address, name=shown, role=wanted, password=hashed)
+        return user, ends_keyless
 
-    user = ask_database(question)
+    user, ends_keyless = ask_database(question)
     answer = _view(user) | ({"password": password} if is_generated else {})
     show_answer(answer, output, password if is_generated else f"Created {user.email}, {user.role.value}.")
     if is_generated and output is Format.TABLE:
         show_progress(f"The password of {user.email}. It is shown only now.")
+    if ends_keyless:
+        show_error(
+            "With the first user, answers without a key end: people sign in, and commands and programs need a key."
+            " Create one for yourself: ondot key create me --role owner. Then set ONDOT_API_KEY to it."
+        )
 
 
 @app.command("list")
