@@ -9,7 +9,7 @@ import pytest
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.complete import Done
 from ondot.flow.output import Outputs, open_result
-from ondot.flow.removal import STOPPED_AFTER_S, Removal
+from ondot.flow.removal import STOPPED_AFTER_S, Removal, _Round
 from ondot.flow.tenants import delete_tenant
 from ondot.model.completion import decide
 from ondot.model.errors import Unavailable
@@ -22,6 +22,7 @@ from ondot.objects import open_objects
 from ondot.ports.objects import Objects
 from ondot.store.audit import By, list_audit
 from ondot.store.keys import add_key
+from ondot.store.removal import DeletedTenant
 from ondot.store.tenants import find_tenant
 from tests.proves import proves
 from tests.world import World, every, failed, job, once
@@ -197,6 +198,20 @@ async def test_the_record_of_work_that_ends_in_the_middle_of_a_round_is_removed_
     await world.submit(job("late"), acme)
     while await removal.one_pass():
         pass
+    assert await rows_of(world, acme) == {}
+
+
+@proves("T2", "P5")
+async def test_work_of_a_late_transaction_ends_though_the_walk_has_removed_its_place_in_the_queue(world: World) -> None:
+    acme = await world.add_tenant("acme")
+    await delete_tenant(world.database, "acme", home_no=DEFAULT_TENANT)
+    await world.submit_all([job("late"), job("limited", limits=Limits(concurrency=1))], acme)
+    removal = Removal(world.database)
+    for table in await removal._list_tables([DeletedTenant(acme, world.now, world.now)]):
+        walk = _Round((acme,), [table], has_executions=True)
+        await removal._remove_some(walk)
+    assert await rows_of(world, acme) == {"execution": 2}
+    await remove(world)
     assert await rows_of(world, acme) == {}
 
 

@@ -26,16 +26,21 @@ WITH asked AS (
 SELECT count(*) AS count FROM asked;
 
 -- name: stop_running_of_tenant :one
--- transition: stop, cancel        locks: executions, then slots, then gates by the trigger on gated        index: execution_tenant, slot_execution
+-- transition: stop, cancel        locks: executions, then slots, then gates by the trigger on gated        index: execution_tenant, slot_execution, ready_pkey, waiting_execution
 -- Ends executions that were asked to end some time ago, without their worker: the row that its outcome must match is gone,
--- so the outcome is refused. And runs that wait for a person, which are in no queue.
+-- so the outcome is refused. And those that are in no queue: runs that wait for a person, and executions of a transaction that
+-- committed late, whose place in the queue the walk has removed.
 -- $1 tenant_no, $2 asked this many seconds ago, $3 limit
 WITH stopped AS (
     DELETE FROM ondot.execution
     WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM ondot.execution
-        WHERE tenant_no = $1::integer AND tenant_no > 1 AND (state = 'BLOCKED' OR state = 'RUNNING'
-          AND cancel_at <= ondot.clock() - make_interval(secs => $2::double precision))
+        SELECT e.ctid FROM ondot.execution e
+        WHERE e.tenant_no = $1::integer AND e.tenant_no > 1 AND (e.state = 'BLOCKED' OR e.state = 'RUNNING'
+          AND e.cancel_at <= ondot.clock() - make_interval(secs => $2::double precision)
+          OR e.state IN ('PENDING', 'RETRYING')
+          AND NOT EXISTS (SELECT FROM ondot.ready r WHERE r.pool_no = e.pool_no AND r.class = e.class
+                          AND r.tenant_no = e.tenant_no AND r.ready_at = e.ready_at AND r.execution_id = e.id)
+          AND NOT EXISTS (SELECT FROM ondot.waiting w WHERE w.execution_id = e.id))
         LIMIT $3::integer FOR UPDATE SKIP LOCKED
     ))
     RETURNING *
