@@ -45,7 +45,7 @@ async def test_ondot_reaches_its_own_server_although_a_proxy_is_set(monkeypatch:
 
         await asyncio.to_thread(ask)
         paths = [received.path for received in receiver.received]
-    assert (paths[:2], set(paths[2:-1]), paths[-1]) == (["/livez", "/livez"], {"/v1/jobs"}, "/readyz")
+    assert (paths[:2], set(paths[2:-1]), paths[-1]) == (["/livez", "/livez"], {"/v1/jobs", "/v1/alerts"}, "/readyz")
 
 
 @proves("O6")

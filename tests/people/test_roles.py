@@ -113,7 +113,10 @@ async def fill(place: Place) -> dict[str, list[str]]:
         " VALUES ($1, $1, ondot.clock(), ondot.clock(), 1, 'quota', 'jobs', 'q', '10 of 10 jobs')",
         incident,
     )
+    operation = await owner.call("POST", "/v1/bulk", {"of": "jobs", "action": "pause", "ids": [str(active.id)]})
+    assert operation.status_code == 202, operation.text
     return {
+        "bulk": [f"/bulk/{operation.json()['id']}"],
         "incident": [f"/incidents/{incident}"],
         "matrix": [f"/jobs/{flow}/runs"],
         "run": [f"/runs/{run}"],
@@ -171,8 +174,8 @@ async def test_no_page_shows_a_role_a_button_that_it_would_be_refused(place: Pla
         seen[role] = acts
     assert seen[Role.VIEWER] == set()
     assert {template for template, _ in seen[Role.OPERATOR]} == {
-        *("job", "jobs", "execution", "executions", "dead_letters", "run", "step"),
-        *("incident", "incidents"),
+        *("job", "jobs", "execution", "executions", "dead_letters", "run", "runs", "step"),
+        *("bulk", "bulks", "incident", "incidents"),
     }
     assert seen[Role.ADMIN] >= CALLS.keys()
     assert ("users", "invite") not in seen[Role.EDITOR]
