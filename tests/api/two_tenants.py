@@ -131,7 +131,8 @@ async def fill(tenant: Inhabitant) -> None:
     await tenant.send("POST", f"/v1/jobs/{recurring}/resume", 200)
     days = {"from_at": world.after(-3 * 3600).isoformat(), "to_at": world.now.isoformat()}
     await tenant.send("POST", f"/v1/jobs/{recurring}/backfill", 202, days)
-    await tenant.send("POST", f"/v1/jobs/{recurring}/run", 201, **{"idempotency-key": f"{canary}-request"})
+    trace = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": f"vendor={canary}"}
+    await tenant.send("POST", f"/v1/jobs/{recurring}/run", 201, **{"idempotency-key": f"{canary}-request", **trace})
     [run] = await worker.lease()
     await worker.complete(run, failed(f"{canary} broke"))
     await _fill_runs(tenant, worker)
