@@ -1,7 +1,9 @@
 """A whole `ondot up` in its own home, for benchmarks and figures: started, watched from outside, stopped."""
 
+import fcntl
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -14,11 +16,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
 BEGINS_WITHIN_S = 120
+SERVER_PORTS = range(20_000, 32_768)
+"""Below those that Linux (from 32768) and macOS (from 49152) choose for outgoing connections."""
+_claims: list[IO[str]] = []
+"""Locked files, one for each port that this process was given: kept until it ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,9 +117,25 @@ def place() -> Iterator[Path]:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port for a server that starts later, perhaps more than once; no other process that asks here gets it.
+
+    The kernel's own choice would come from the ports of outgoing connections: one that was free took another
+    process's connection before PostgreSQL listened ("Address already in use").
+    """
+    folder = Path(tempfile.gettempdir()) / "ondot-ports"
+    folder.mkdir(exist_ok=True)
+    while True:
+        port = random.choice(SERVER_PORTS)
+        claim = (folder / str(port)).open("a")
+        try:
+            fcntl.flock(claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with socket.create_server(("127.0.0.1", port)):
+                pass
+        except OSError:
+            claim.close()
+            continue
+        _claims.append(claim)
+        return port
 
 
 def _wait_for(started: Started) -> None:

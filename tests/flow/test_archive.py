@@ -3,11 +3,10 @@
 import asyncio
 import json
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, closing, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import IO, Any
@@ -15,6 +14,7 @@ from typing import IO, Any
 import aiohttp
 import pytest
 from aiohttp import web
+from started import free_port
 
 from ondot.archive.parquet import BUFFERED_BYTES, Broken, ParquetFiles, check_file, hash_file
 from ondot.archive.query import KEYS, query_files
@@ -192,9 +192,7 @@ async def test_a_day_is_archived_before_it_goes_and_rows_that_stayed_count_once(
 
 @contextmanager
 def an_s3() -> Iterator[str]:
-    with closing(socket.socket()) as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     server = subprocess.Popen(
         [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)],
         stdout=subprocess.DEVNULL,

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import urllib.request
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from started import free_port
 
 from tests.faults.fleet import Fleet, a_fleet
 from tests.proves import proves
@@ -150,9 +150,7 @@ class Traced:
 
 @pytest.fixture
 async def traced(database_url: str, tmp_path: Path) -> AsyncIterator[Traced]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     async with a_collector() as collector, open_receiver() as receiver, a_fleet(database_url, tmp_path) as fleet:
         fleet.settings |= {
             "OTEL_EXPORTER_OTLP_ENDPOINT": collector.url,
