@@ -49,7 +49,8 @@ def state_machine() -> str:
 
 
 def commands() -> str:
-    root = get_command(app)
+    root: Any = get_command(app)
+    root.load_commands()
     lines = [
         "# Commands",
         "",

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-CODE: Final = re.compile(r"[SEWCTON]\d+|[PL]\d+")
+CODE: Final = re.compile(r"[SEWCTOND]\d+|[PL]\d+")
 
 
 def proves(*requirements: str) -> pytest.MarkDecorator:

@@ -11,9 +11,10 @@
     channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     alert · incident                     what to be notified of, what went wrong  alert.py, incident.py
-    cron · version                       need no server                           cron.py
+    cron · version                       need no server                           cron.py, version.py
 
-Promises to start fast: heavy packages (the server, pydantic, rich) are imported by the command that needs them.
+Promises to start fast: `commands` loads the module of a command when it is called, and heavy packages (the server,
+pydantic, rich) are imported by the command that needs them.
 """
 
 import os
@@ -22,45 +23,8 @@ from typing import Annotated
 
 import typer
 
-from ondot import __version__
-from ondot.cli import (
-    alert,
-    archive,
-    audit,
-    bulk,
-    channel,
-    cron,
-    dead_letter,
-    event,
-    execution,
-    hook,
-    incident,
-    job,
-    key,
-    migrate,
-    ping,
-    pool,
-    run,
-    secret,
-    tenant,
-    user,
-    view,
-    webhook,
-    workflow,
-)
-from ondot.cli.doctor import doctor
-from ondot.cli.errors import ROLES, Root
-from ondot.cli.export import export
-from ondot.cli.fleet import fleet
-from ondot.cli.forecast import forecast
-from ondot.cli.history import history
-from ondot.cli.output import show_line
-from ondot.cli.report import report
-from ondot.cli.roles import api, scheduler, worker
-from ondot.cli.up import up
-
-RUN, WORK, OPERATE, SET, KEEP = "Run a server", "Work", "Operate", "Settings", "Maintain a server"
-"""The groups of the help. Work, Operate and Settings are those of the pages, too."""
+from ondot.cli.commands import Root
+from ondot.cli.errors import ROLES
 
 app = typer.Typer(
     cls=Root,
@@ -74,6 +38,8 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
+        from ondot.cli.version import version
+
         version()
         raise typer.Exit
 
@@ -94,47 +60,6 @@ def root(
     """A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z)."""
     if acting_for is not None:
         os.environ["ONDOT_TENANT"] = acting_for  # the command reads it with its other settings
-
-
-def version() -> None:
-    """Print the version."""
-    show_line(f"ondot {__version__}")
-
-
-app.command("up", rich_help_panel=RUN)(up)
-app.command("api", rich_help_panel=RUN)(api)
-app.command("scheduler", rich_help_panel=RUN)(scheduler)
-app.command("worker", rich_help_panel=RUN)(worker)
-app.add_typer(job.app, name="job", rich_help_panel=WORK)
-app.add_typer(workflow.app, name="workflow", rich_help_panel=WORK)
-app.add_typer(run.app, name="run", rich_help_panel=WORK)
-app.add_typer(execution.app, name="execution", rich_help_panel=WORK)
-app.add_typer(event.app, name="event", rich_help_panel=WORK)
-app.add_typer(view.app, name="view", rich_help_panel=WORK)
-app.command("export", rich_help_panel=WORK)(export)
-app.add_typer(cron.app, name="cron", rich_help_panel=WORK)
-app.command("report", rich_help_panel=OPERATE)(report)
-app.add_typer(incident.app, name="incident", rich_help_panel=OPERATE)
-app.add_typer(dead_letter.app, name="dead-letter", rich_help_panel=OPERATE)
-app.add_typer(bulk.app, name="bulk", rich_help_panel=OPERATE)
-app.command("forecast", rich_help_panel=OPERATE)(forecast)
-app.command("fleet", rich_help_panel=OPERATE)(fleet)
-app.add_typer(pool.app, name="pool", rich_help_panel=OPERATE)
-app.command("history", rich_help_panel=OPERATE)(history)
-app.add_typer(alert.app, name="alert", rich_help_panel=SET)
-app.add_typer(channel.app, name="channel", rich_help_panel=SET)
-app.add_typer(ping.app, name="ping", rich_help_panel=SET)
-app.add_typer(hook.app, name="hook", rich_help_panel=SET)
-app.add_typer(webhook.app, name="webhook", rich_help_panel=SET)
-app.add_typer(secret.app, name="secret", rich_help_panel=SET)
-app.add_typer(audit.app, name="audit", rich_help_panel=SET)
-app.add_typer(migrate.app, name="migrate", rich_help_panel=KEEP)
-app.command("doctor", rich_help_panel=KEEP)(doctor)
-app.add_typer(archive.app, name="archive", rich_help_panel=KEEP)
-app.add_typer(tenant.app, name="tenant", rich_help_panel=KEEP)
-app.add_typer(key.app, name="key", rich_help_panel=KEEP)
-app.add_typer(user.app, name="user", rich_help_panel=KEEP)
-app.command("version", rich_help_panel=KEEP)(version)
 
 
 def main() -> None:

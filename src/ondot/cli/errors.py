@@ -34,13 +34,6 @@ NOT_FOUND: Final = 3
 CONFLICT: Final = 4
 UNAVAILABLE: Final = 5
 
-ORDER: Final = (
-    *("up", "api", "scheduler", "worker"),
-    *("job", "workflow", "run", "execution", "event", "view", "export", "cron"),
-    *("report", "incident", "dead-letter", "bulk", "forecast", "fleet", "pool", "history"),
-    *("alert", "channel", "ping", "hook", "webhook", "secret", "audit"),
-    *("archive", "migrate", "doctor", "tenant", "user", "key", "version"),
-)
 SERVER_PACKAGES: Final = frozenset(
     {"aiohttp", "asyncpg", "cryptography", "fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 )
@@ -52,12 +45,8 @@ TAKES_CRON: Final = frozenset({"explain", "create", "update"})
 ROLES: Final = frozenset({"up", "api", "scheduler", "worker"})
 
 
-class Root(TyperGroup):
+class Reporting(TyperGroup):
     """The command `ondot`: every error of every command passes through it."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        """In the order that a newcomer needs them; typer would list commands before groups."""
-        return sorted(super().list_commands(ctx), key=lambda name: ORDER.index(name) if name in ORDER else len(ORDER))
 
     def invoke(self, ctx: Any) -> Any:
         try:
