@@ -221,7 +221,7 @@ async def find_stopped_jobs(connection: Connection, job_ids: Sequence[JobId]) ->
 async def get_jobs(connection: Connection, tenant_no: TenantNo, job_ids: Sequence[JobId]) -> dict[JobId, JobRow]:
     """Those of these jobs that exist."""
     rows = await connection.fetch(_SQL["get_jobs"].text, tenant_no, job_ids)
-    return {JobId(row["id"]): _job_row(row) for row in rows}
+    return {JobId(row["id"]): job_row(row) for row in rows}
 
 
 async def get_job(connection: Connection, tenant_no: TenantNo, job_id: JobId) -> JobRow | None:
@@ -265,7 +265,7 @@ async def list_jobs(
         )
 
     rows = await newest_first(connection, read, limit=limit, before=before)
-    return [_job_row(row) for row in rows]
+    return [job_row(row) for row in rows]
 
 
 def _locked(row: Record) -> LockedJob:
@@ -279,7 +279,8 @@ def _locked(row: Record) -> LockedJob:
     )
 
 
-def _job_row(row: Record) -> JobRow:
+def job_row(row: Record) -> JobRow:
+    """From a row with the job, its timer and its live executions."""
     state = JobState(row["state"])
     spec = decode_spec(row["spec"])
     if state is JobState.ACTIVE and row["timer_at"] is None and not row["live"] and not spec.starts_by_event:

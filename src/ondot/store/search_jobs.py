@@ -170,6 +170,11 @@ def _key(term: Term, branch: str, parameters: Parameters, _now: datetime) -> str
     return f"{_KEY[branch]} ILIKE ANY ({parameters.add(likes(term), 'text[]')})"
 
 
+def _definition(term: Term, branch: str, _parameters: Parameters, _now: datetime) -> str:
+    is_one = "false" if branch == ONCE else "j.key IS NOT NULL OR v.spec #>> '{schedule,when,kind}' <> 'once'"
+    return " OR ".join(f"({is_one})" if value.text.lower() == "yes" else f"NOT ({is_one})" for value in term.values)
+
+
 def _payload(term: Term, branch: str, parameters: Parameters, _now: datetime) -> str:
     return payload_text(f"({_SPEC[branch]}->'payload')", term, parameters)
 
@@ -197,6 +202,7 @@ _TEXTS: Final[Mapping[str, Text]] = {
     "function": _function,
     "kind": _kind,
     "key": _key,
+    "definition": _definition,
     "payload": _payload,
     "since": _since,
     "until": _until,

@@ -15,9 +15,8 @@ from ondot.flow.explain import JobExplanation, explain_job
 from ondot.flow.history.gone import find_why_unknown
 from ondot.model.execution import State
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.job import JobState, TargetSpec
+from ondot.model.job import JobState
 from ondot.model.schedule import GivenUp, for_job, in_words, preview, start_delay
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.executions import ExecutionRow, list_job_executions, list_skipped
@@ -28,7 +27,7 @@ from ondot.ui.dead_letters import Letter, list_open_letters
 from ondot.ui.job_events import JobEvents, read_job_events
 from ondot.ui.limits import limits_in_words
 from ondot.ui.schedules import FireLine, SkippedLine, fire_lines, skipped_lines
-from ondot.words.job import WHY_SKIPPED, one_line, took, zone_of_job
+from ondot.words.job import WHY_SKIPPED, one_line, target_in_words, took, zone_of_job
 
 EXECUTIONS_SHOWN: Final = 15
 FIRES_SHOWN: Final = 5
@@ -134,7 +133,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         schedule="Once, now" if row.spec.schedule is None else in_words(row.spec.schedule),
         zone=zone_of_job(row.spec),
         recurs=row.spec.recurs,
-        target=_target(row.spec.target),
+        target=target_in_words(row.spec.target),
         pool=row.spec.pool,
         key=row.spec.key,
         labels=row.spec.labels,
@@ -195,15 +194,3 @@ def _execution(row: ExecutionRow) -> Execution:
 
 def _message(error: dict[str, Any] | None) -> str:
     return one_line(str((error or {}).get("message") or ""))
-
-
-def _target(target: TargetSpec) -> str:
-    match target:
-        case HttpTarget():
-            return f"{target.method} {target.url}"
-        case FunctionTarget():
-            return f"function {target.name}"
-        case ShellTarget():
-            return " ".join(target.command)
-        case WorkflowTarget():
-            return f"a workflow of {len(target.steps):,} {'step' if len(target.steps) == 1 else 'steps'}"

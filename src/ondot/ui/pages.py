@@ -127,7 +127,11 @@ PAGES = (
         "jobs",
         "jobs",
         lambda database, tenant_no, request: read_jobs(database, tenant_no, jobs.parse_query(request.query_params)),
-        values={"states": tuple(JobState), "help": search_help("jobs", "report kind:cron label.team=bi")},
+        values={
+            "states": tuple(JobState),
+            "sorts": jobs.SORTS,
+            "help": search_help("jobs", "report kind:cron label.team=bi"),
+        },
         views_of="jobs",
     ),
     Page(

@@ -40,7 +40,8 @@ class StaticFile:
 
 
 class Renderer:
-    def __init__(self, *, previews: bool = False) -> None:
+    def __init__(self, *, previews: bool = False, writes: bool = False) -> None:
+        """`previews`, `writes`: whether there are pages that preview schedules, and that create and edit jobs."""
         self.static = _load_static()
         self._templates = Environment(
             loader=PackageLoader("ondot.ui"),
@@ -50,7 +51,9 @@ class Renderer:
             lstrip_blocks=True,
             finalize=_show_hidden,
         )
-        self._templates.globals.update(version=__version__, static=self.address, words=words, previews=previews)
+        self._templates.globals.update(
+            version=__version__, static=self.address, words=words, previews=previews, writes=writes
+        )
         self._templates.filters["breakable"] = breakable
         self._templates.filters["instants"] = mark_instants
 

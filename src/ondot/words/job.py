@@ -10,9 +10,11 @@ JavaScript everything is UTC.
 from datetime import UTC, datetime
 from typing import Final
 
-from ondot.model.job import JobSpec
+from ondot.model.job import JobSpec, TargetSpec
 from ondot.model.schedule import Cron, Once, Rrule
 from ondot.model.schedule.dst import zone_info
+from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.workflow.spec import WorkflowTarget
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
 WHY_SKIPPED: Final = {
@@ -92,3 +94,16 @@ def zone_of_job(spec: JobSpec | None) -> str | None:
 def one_line(text: str) -> str:
     """The text on one line, with single spaces."""
     return " ".join(text.split())
+
+
+def target_in_words(target: TargetSpec) -> str:
+    """What a job calls."""
+    match target:
+        case HttpTarget():
+            return f"{target.method} {target.url}"
+        case FunctionTarget():
+            return f"function {target.name}"
+        case ShellTarget():
+            return " ".join(target.command)
+        case WorkflowTarget():
+            return f"a workflow of {len(target.steps):,} {'step' if len(target.steps) == 1 else 'steps'}"

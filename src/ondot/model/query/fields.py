@@ -125,6 +125,13 @@ FIELDS: Final[Mapping[Of, Mapping[str, Field]]] = {
         Field("function", Kind.NAME, "The function that it calls.", "function:send_invoice"),
         Field("kind", Kind.CHOICE, "How it is scheduled.", "kind:cron", ("cron", "every", "rrule", "event", "once")),
         Field("key", Kind.NAME, "Its key.", "key:invoice-*"),
+        Field(
+            "definition",
+            Kind.CHOICE,
+            "Whether it is a definition: it recurs, or it has a key. The page of jobs lists these.",
+            "definition:no",
+            ("yes", "no"),
+        ),
         _PAYLOAD,
         Field("since", Kind.INSTANT, "Created at this instant or later.", "since:7d"),
         Field("until", Kind.INSTANT, "Created before this instant.", "until:2026-11-15"),
