@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypedDict
 
 from ondot.environment import hide_master_keys
 from ondot.flow.dispatch import Dispatcher
+from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.ids import DEFAULT_TENANT, PoolNo, TenantNo
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
@@ -207,6 +208,7 @@ def run_worker(
 
     hide_master_keys()
     app = load_app(app_reference) if app_reference else Ondot()
+    release = release_of(app, settings)
     slots = slots or settings.slots
     confinement = read_confinement(settings)
 
@@ -232,12 +234,23 @@ def run_worker(
             ):
                 if await patiently(register_app, stop):
                     objects = open_objects(settings)
-                    worker = Worker(database, transport, targets, pool_nos, slots, objects, on_hung, served, vault)
+                    worker = Worker(
+                        database, transport, targets, pool_nos, slots, objects, on_hung, served, vault, release
+                    )
                     is_unfit = await worker.run(stop)
         if is_unfit and not stop.is_set():
             recycle()
 
     run_role("worker", settings, role)
+
+
+def release_of(app: "Ondot", settings: Settings) -> AppRelease | None:
+    """Which app a worker runs, and which release of it; None: it runs none."""
+    from ondot.sdk.release import compute_release
+
+    if app.name is None:
+        return None
+    return AppRelease(app.name, app.release or settings.release or compute_release(app))
 
 
 # Choices -------------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from pydantic_settings import (
 )
 
 from ondot.model.addresses import Reach, parse_networks
+from ondot.model.app_release import check_release
 from ondot.model.email import is_email_address, parse_smtp_url
 from ondot.model.errors import Misconfigured
 from ondot.model.tenant import TENANTS_SHOWN
@@ -195,6 +196,9 @@ class Settings(BaseSettings):
     queue_ceiling: int | None = Field(
         None, ge=1, le=1_000_000, description="while this many due executions wait in a pool, new jobs for it get 429"
     )
+    release: str | None = Field(
+        None, description="the release of the app that a worker runs; default: a hash of what its code declares"
+    )
     slots: int = Field(100, ge=1, le=100_000, description="attempts that one worker process runs at a time")
     max_body_bytes: int = Field(
         2 * 1024 * 1024,
@@ -273,6 +277,11 @@ class Settings(BaseSettings):
         if url is not None and (fault := fault_of(url)) is not None:
             raise ValueError(fault)
         return url
+
+    @field_validator("release")
+    @classmethod
+    def _is_a_release(cls, release: str | None) -> str | None:
+        return None if release is None else check_release(release)
 
     @field_validator("secret_key")
     @classmethod

@@ -2,13 +2,14 @@
 
 from datetime import timedelta
 
-from ondot.model.ids import NodeId
+from ondot.model.app_release import AppRelease
+from ondot.model.ids import NodeId, WorkerId
 from ondot.store.nodes import beat_node, report_stalled_node, take_partitions
-from ondot.store.workers import leave_worker, lose_worker, read_beats, report_stalled_worker
+from ondot.store.workers import leave_worker, lose_worker, read_beats, register_worker, report_stalled_worker
 from tests.api.conftest import Caller
 from tests.holding import WHY, hold
 from tests.proves import proves
-from tests.world import World, job
+from tests.world import DEFAULT_POOL, World, job
 
 
 async def node(world: World, partitions: int, host: str = "here") -> NodeId:
@@ -110,6 +111,25 @@ async def test_workers_are_listed_in_pages_and_by_state(api: Caller) -> None:
     assert len((await api.get("/v1/workers", state="ALIVE"))["items"]) == 3
     assert (await api.get("/v1/workers", state="DRAINING"))["items"] == []
     assert (await api.http.get("/v1/workers", params={"state": "SLEEPY"})).status_code == 422
+
+
+@proves("D4")
+async def test_a_worker_shows_its_app_and_the_release_of_it(api: Caller) -> None:
+    plain = await api.world.worker()
+    id_ = WorkerId(api.world.database.clock.new_id())
+    async with api.world.database.connection() as connection:
+        await register_worker(
+            connection,
+            id_,
+            host="here",
+            pid=1,
+            release="0",
+            pool_nos=[DEFAULT_POOL],
+            slots=1,
+            app=AppRelease("billing", "v7"),
+        )
+    found = {entry["id"]: (entry["app"], entry["app_release"]) for entry in (await api.get("/v1/workers"))["items"]}
+    assert found == {str(plain.id): (None, None), str(id_): ("billing", "v7")}
 
 
 @proves("P12", "T1")

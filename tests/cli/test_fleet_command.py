@@ -65,6 +65,12 @@ def test_a_silent_worker_does_not_count_as_alive() -> None:
     assert "Workers: 4 alive, 12 of 400 slots busy\n" in drawn(nodes=[], workers=workers[:4])
 
 
+@proves("D4")
+def test_a_worker_is_shown_with_its_app_and_its_release() -> None:
+    screen = drawn(nodes=[], workers=[worker("ALIVE", 1.0) | {"app": "billing", "app_release": "v7"}])
+    assert "billing v7" in screen
+
+
 @proves("P13", "O5")
 def test_a_stalled_process_does_not_count_as_alive_and_is_shown_with_its_line() -> None:
     stalled = {"stalled_at": "2026-11-14T23:59:50Z", "stalled_in": "tasks.py:12 in crawl"}

@@ -109,13 +109,23 @@ def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
         state = _state(worker, heartbeat_s)
         has_ended = worker["ended_at"] is not None
         drawn.add_row(
-            cell(f"{worker['host']}:{worker['pid']}", worker["id"], f"ondot {worker['release']}", style="bold"),
+            cell(
+                f"{worker['host']}:{worker['pid']}",
+                worker["id"],
+                _describe_app(worker),
+                f"ondot {worker['release']}",
+                style="bold",
+            ),
             cell(state, style=STYLES.get(state, "dim")),
             "-" if has_ended else running_in_words(worker),
             cell(", ".join(worker["pools"]), _describe_tenants(worker)),
             "-" if has_ended else cell(f"{rough(worker['silent_s'])} ago", style=STYLES.get(state, "")),
         )
     return drawn
+
+
+def _describe_app(worker: Json) -> str | None:
+    return f"{worker['app']} {worker['app_release']}" if worker.get("app") else None
 
 
 def _describe_tenants(worker: Json) -> str | None:

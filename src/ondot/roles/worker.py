@@ -31,6 +31,7 @@ from ondot.flow.vault import Vault
 from ondot.flow.workflows.advance import Advancer
 from ondot.flow.workflows.begin import Beginner
 from ondot.flow.workflows.results import read_for_attempt
+from ondot.model.app_release import AppRelease
 from ondot.model.errors import Unavailable
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.liveness import BEATS_A_TIMEOUT
@@ -81,11 +82,12 @@ class Worker:
         on_hung: OnHung | None = None,
         served: ServedTenants | None = None,
         vault: Vault | None = None,
+        app: AppRelease | None = None,
     ) -> None:
         """`on_hung`: see `roles.pulse`. `served`: the tenants whose work it leases; None: all. `vault`: None if it has
         no secrets to read."""
         self._new_incarnation = partial(
-            Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault
+            Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault, app
         )
         self._incarnation: Incarnation | None = None
 
@@ -118,8 +120,10 @@ class Incarnation:
         on_hung: OnHung | None,
         served: ServedTenants | None,
         vault: Vault | None,
+        app: AppRelease | None,
     ) -> None:
         self._database = database
+        self._app = app
         self._transport = transport
         self._targets = targets
         self._pool_nos = pool_nos
@@ -239,6 +243,7 @@ class Incarnation:
                         pool_nos=self._pool_nos,
                         slots=self._slots,
                         tenant_nos=self._tenants(),
+                        app=self._app,
                     )
                 self._isolate(registered.blocking)
             except (Unavailable, DATABASE_ERROR) as error:

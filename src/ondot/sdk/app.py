@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 import msgspec
 
+from ondot.model.app_release import check_app, check_release
 from ondot.model.errors import InvalidSchedule
 from ondot.sdk.client import Client
 from ondot.sdk.handler import Handler, function_name
@@ -34,9 +35,22 @@ BYTES_A_REQUEST = 8 * 1024 * 1024
 
 
 class Ondot:
-    def __init__(self, url: str | None = None, api_key: str | None = None) -> None:
-        """The URL and API key of the server; by default ONDOT_URL and ONDOT_API_KEY, read at the first request."""
+    def __init__(
+        self,
+        url: str | None = None,
+        api_key: str | None = None,
+        *,
+        name: str | None = None,
+        release: str | None = None,
+    ) -> None:
+        """The URL and API key of the server; by default ONDOT_URL and ONDOT_API_KEY, read at the first request.
+
+        `name` is the app's own; by default the MODULE of `ondot worker MODULE:APP`. A job that the app declares belongs
+        to this name. `release` names the code's version; by default ONDOT_RELEASE, else a hash of what it declares.
+        """
         self.client = Client(url, api_key)
+        self.name = None if name is None else check_app(name)
+        self.release = None if release is None else check_release(release)
         self._handlers: dict[str, Handler[..., Any]] = {}
         self._workflows: dict[str, WorkflowHandler[Any]] = {}
 

@@ -5,12 +5,14 @@ import sys
 import traceback
 from pathlib import Path
 
+from ondot.model.app_release import MAX_APP
 from ondot.model.errors import Misconfigured
 from ondot.sdk.app import Ondot
 
 
 def load_app(reference: str) -> Ondot:
-    """Import `module:app`, with the current directory on the path, as Python itself would have it."""
+    """Import `module:app`, with the current directory on the path, as Python itself would have it. An app without a
+    name gets that of the module."""
     module_name, colon, attribute = reference.partition(":")
     if not module_name or not colon or not attribute:
         raise Misconfigured(f"{reference!r} does not name an app: write MODULE:APP, for example tasks:app.")
@@ -30,6 +32,8 @@ def load_app(reference: str) -> Ondot:
         raise Misconfigured(f"The module {module_name} has no {attribute!r}: write MODULE:APP.") from error
     if not isinstance(found, Ondot):
         raise Misconfigured(f"{reference} is a {type(found).__name__}, not an Ondot app: write `app = Ondot()`.")
+    if found.name is None:
+        found.name = module_name[-MAX_APP:]
     return found
 
 

@@ -76,6 +76,9 @@ class WorkerRow:
     now: datetime
     tenant_nos: Sequence[TenantNo] | None = None
     """The tenants that it serves; None: all."""
+    app: str | None = None
+    """Whose functions it runs; None: it has no app."""
+    app_release: str | None = None
 
     @property
     def silent_s(self) -> float:

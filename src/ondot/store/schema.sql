@@ -1390,6 +1390,8 @@ CREATE TABLE ondot.worker (
     blocked_by text,
     held jsonb NOT NULL DEFAULT '[]'::jsonb,
     tenant_nos integer[],
+    app text,
+    app_release text,
     CONSTRAINT worker_pkey PRIMARY KEY (id),
     CONSTRAINT worker_state_check CHECK ((state = ANY (ARRAY['ALIVE'::text, 'DRAINING'::text, 'GONE'::text, 'LOST'::text])))
 ) WITH (fillfactor=50);

@@ -8,6 +8,7 @@ from typing import Literal
 
 import msgspec
 
+from ondot.model.app_release import AppRelease
 from ondot.model.fairness import Lane
 from ondot.model.ids import ExecutionId, JobId, LeaseId, PoolNo, TenantNo, WorkerId
 from ondot.model.liveness import Beat
@@ -65,10 +66,12 @@ async def register_worker(
     pool_nos: Sequence[PoolNo],
     slots: int,
     tenant_nos: Collection[TenantNo] | None = None,
+    app: AppRelease | None = None,
 ) -> BeatReply:
-    """`tenant_nos`: whose work it leases; None: that of all tenants."""
+    """`release`: that of ondot. `tenant_nos`: whose work it leases; None: that of all tenants."""
+    of_app = (None, None) if app is None else (app.app, app.release)
     row = await connection.fetchrow(
-        _SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots, tenant_nos
+        _SQL["register_worker"].text, worker_id, host, pid, release, pool_nos, slots, tenant_nos, *of_app
     )
     assert row is not None
     return BeatReply(row["now"], frozenset(row["blocking"]))

@@ -100,6 +100,8 @@ class WorkerLine:
     id: UUID
     name: str
     release: str
+    app: str | None
+    app_release: str | None
     state: str
     is_silent: bool
     stalled_at: datetime | None
@@ -289,6 +291,8 @@ def _workers(
             row.id,
             _process(row),
             row.release,
+            row.app,
+            row.app_release,
             row.state,
             is_silent(row.state, row.silent_s, heartbeat_s),
             row.stalled_at,

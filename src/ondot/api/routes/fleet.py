@@ -74,7 +74,9 @@ class WorkerOut(BaseModel):
     )
     host: str
     pid: int
-    release: str
+    release: str = Field(description="Of ondot.")
+    app: str | None = Field(description="The app whose functions it runs. null: it has none.")
+    app_release: str | None = Field(description="The release of that app.")
     pools: list[str]
     tenants: list[str] | None = Field(
         description="The tenants whose work it runs, as far as the caller knows them. null: all, or there is one."
@@ -177,6 +179,8 @@ def _worker_out(row: WorkerRow, known: Mapping[TenantNo, str], view: View) -> Wo
         host=row.host,
         pid=row.pid,
         release=row.release,
+        app=row.app,
+        app_release=row.app_release,
         pools=[pool for pool in row.pools if view.shows(pool)],
         tenants=None
         if row.tenant_nos is None or not known

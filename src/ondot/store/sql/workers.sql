@@ -1,8 +1,10 @@
 -- name: register_worker :one
--- $1 id, $2 host, $3 pid, $4 release, $5 pool_nos, $6 slots, $7 tenant_nos (NULL: all)
-INSERT INTO ondot.worker (id, state, host, pid, release, pool_nos, slots, tenant_nos, started_at, beat_at)
+-- $1 id, $2 host, $3 pid, $4 release, $5 pool_nos, $6 slots, $7 tenant_nos (NULL: all), $8 app (NULL: none),
+-- $9 the app's release
+INSERT INTO ondot.worker
+    (id, state, host, pid, release, pool_nos, slots, tenant_nos, started_at, beat_at, app, app_release)
 VALUES ($1::uuid, 'ALIVE', $2::text, $3::integer, $4::text, $5::integer[], $6::integer, $7::integer[], ondot.clock(),
-        ondot.clock())
+        ondot.clock(), $8::text, $9::text)
 ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at -- its own first try, the reply lost
 RETURNING ondot.clock() AS now,
     ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
