@@ -1,7 +1,8 @@
 """ondot: a distributed job scheduler on PostgreSQL.
 
     from ondot import Ondot, Context
-    from ondot import GiveUp, RetryAt, RetryIn, RunNotSucceeded, Stale, Workflow
+    from ondot import GiveUp, Handle, RetryAt, RetryIn, Stale, Workflow
+    from ondot import NotCommitted, NotSucceeded, ResultGone, RunNotSucceeded
 
 All are loaded when first asked for: the command line imports this package for its version alone.
 """
@@ -12,13 +13,28 @@ if TYPE_CHECKING:
     from ondot.sdk.app import Ondot
     from ondot.sdk.context import Context
     from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
+    from ondot.sdk.handle import Handle, NotCommitted, NotSucceeded, ResultGone
     from ondot.sdk.runs import RunNotSucceeded
     from ondot.sdk.transaction import Stale
     from ondot.sdk.workflow import Workflow
 
 __version__ = "0.1.0"
 
-__all__ = ["Context", "GiveUp", "Ondot", "RetryAt", "RetryIn", "RunNotSucceeded", "Stale", "Workflow", "__version__"]
+__all__ = [
+    "Context",
+    "GiveUp",
+    "Handle",
+    "NotCommitted",
+    "NotSucceeded",
+    "Ondot",
+    "ResultGone",
+    "RetryAt",
+    "RetryIn",
+    "RunNotSucceeded",
+    "Stale",
+    "Workflow",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -4,6 +4,7 @@ app          Ondot: the functions of an application, and their schedules
 options      the options of a function, checked by `document`, and its keys
 workflow     the steps of a workflow, described by a function; values: what is known only when it runs
 workflow_handler  one workflow: checked at import, started from Python or by a schedule; runs: handles of its runs
+handle       what enqueue returns: a job and the result that it will have; awaited: how programs wait for it
 handler      one function: called as itself, or run by a worker
 context      the attempt that a function runs in: progress, checkpoint, log, cancellation
 decisions    exceptions by which a function decides what follows
@@ -16,6 +17,7 @@ from ondot.sdk.app import Ondot
 from ondot.sdk.client import Client
 from ondot.sdk.context import Context
 from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
+from ondot.sdk.handle import Handle, NotCommitted, NotSucceeded, ResultGone
 from ondot.sdk.handler import Handler
 from ondot.sdk.runs import RunHandle, RunNotSucceeded
 from ondot.sdk.transaction import Stale
@@ -25,8 +27,12 @@ __all__ = [
     "Client",
     "Context",
     "GiveUp",
+    "Handle",
     "Handler",
+    "NotCommitted",
+    "NotSucceeded",
     "Ondot",
+    "ResultGone",
     "RetryAt",
     "RetryIn",
     "RunHandle",

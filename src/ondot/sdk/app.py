@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from uuid import UUID
 
 import msgspec
 
 from ondot.model.app_release import check_app, check_release
 from ondot.model.errors import InvalidSchedule
 from ondot.sdk.client import Client
+from ondot.sdk.handle import Handle, handle_by_id
 from ondot.sdk.handler import Handler, function_name
 from ondot.sdk.options import JobOptions, WorkflowOptions, read_options, read_secrets, seconds_of
 from ondot.sdk.transaction import enqueue_through, open_transaction
@@ -159,6 +161,11 @@ class Ondot:
         database. No request is sent to the server; workers find a job within a second after the commit.
         """
         return enqueue_through(self, connection, tenant)
+
+    def handle(self, id_: UUID | str) -> Handle[Any]:
+        """The handle of a job that was enqueued elsewhere, by its id; its result is plain JSON. A handle of a function
+        has the type that the function returns: `send_invoice.handle(id)`."""
+        return handle_by_id(self.client, id_, lambda result: result)
 
     async def _submit(self, body: dict[str, Any]) -> dict[str, Any]:
         transaction = open_transaction(self)

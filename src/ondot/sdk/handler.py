@@ -200,9 +200,7 @@ class Handler(Generic[P, R]):
             return {}
         after = arguments.pop("after")
         parents = after if isinstance(after, list | tuple) else [after]
-        ids = [
-            parent.get("id") if isinstance(parent, Mapping) else getattr(parent, "job_id", parent) for parent in parents
-        ]
+        ids = [parent.get("id") if isinstance(parent, Mapping) else getattr(parent, "id", parent) for parent in parents]
         if wrong := [parent for parent, id_ in zip(parents, ids, strict=True) if not isinstance(id_, str | UUID)]:
             raise TypeError(f"{self.name}: `after` takes jobs: answers of enqueue, ids or keys, got {wrong[0]!r:.60}.")
         return {"depends_on": [str(id_) for id_ in ids]}

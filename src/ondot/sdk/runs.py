@@ -1,94 +1,73 @@
 """A run of a workflow that was asked for from Python (W3): its state, its results, and its repairs."""
 
-import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
-from ondot.sdk.client import Client
-from ondot.sdk.options import Duration, seconds_of
-
-FIRST_LOOK_S: Final = 0.1
-LONGEST_LOOK_S: Final = 1.0
+from ondot.sdk.handle import JobHandle, NotSucceeded
+from ondot.sdk.options import Duration
 
 
-class RunNotSucceeded(Exception):
-    """The run waits for a person (BLOCKED), or ended FAILED or CANCELLED. `steps`: those that failed."""
+class RunNotSucceeded(NotSucceeded):
+    """The run waits for a person (BLOCKED), or ended FAILED, CANCELLED or SKIPPED. `steps`: those that failed."""
 
-    def __init__(self, message: str, run_id: str, state: str, steps: list[str]) -> None:
-        super().__init__(message)
-        self.run_id = run_id
-        self.state = state
-        self.steps = steps
+    run_id: str
+    steps: list[str]
 
 
-class RunHandle:
-    def __init__(self, client: Client, job: Mapping[str, Any]) -> None:
-        """`job`: the answer to its creation."""
-        self._client = client
-        self.job: Final = job
-        self.job_id: Final = str(job["id"])
-        self._run_id: str | None = None
-
-    def __repr__(self) -> str:
-        return f"<RunHandle of job {self.job_id}>"
-
-    async def run_id(self) -> str:
-        """The id of the run; it exists once the job is due."""
-        wait_s = FIRST_LOOK_S
-        while self._run_id is None:
-            found = (await self._client.job_executions(self.job_id, limit=1))["items"]
-            if found:
-                self._run_id = str(found[0]["id"])
-                break
-            await asyncio.sleep(wait_s)
-            wait_s = min(2 * wait_s, LONGEST_LOOK_S)
-        return self._run_id
+class RunHandle(JobHandle):
+    async def run_id(self) -> str | None:
+        """The id of the run; None until the job is due."""
+        latest = await self._latest()
+        return None if latest is None else str(latest["id"])
 
     async def get(self) -> dict[str, Any]:
         """The run with its steps, as the API shows it."""
-        return await self._client.get_run(await self.run_id())
-
-    async def state(self) -> str:
-        return str((await self.get())["state"])
+        return await self._client.get_run(await self._needed_run_id())
 
     async def result(self, timeout: Duration | None = None) -> dict[str, Any]:  # noqa: ASYNC109 - as asyncio.wait_for
         """What the steps returned, by name, once the run has succeeded.
 
         Raises RunNotSucceeded if it is BLOCKED or ended otherwise, with the steps that failed; TimeoutError if it has
-        not ended in time.
+        not ended in time; ResultGone if its history is no longer kept.
         """
-        async with asyncio.timeout(None if timeout is None else seconds_of("timeout", timeout)):
-            wait_s = FIRST_LOOK_S
-            while True:
-                run = await self.get()
-                if run["state"] in {"SUCCEEDED", "FAILED", "CANCELLED", "BLOCKED"}:
-                    break
-                await asyncio.sleep(wait_s)
-                wait_s = min(2 * wait_s, LONGEST_LOOK_S)
+        execution = await self._end(timeout)
+        if execution["state"] == "SKIPPED":
+            raise _not_succeeded(execution)
+        run = await self._client.get_run(execution["id"])
         if run["state"] != "SUCCEEDED":
             raise _not_succeeded(run)
         return {step["name"]: step["result"] for step in run["steps"] if step["state"] == "SUCCEEDED"}
 
     async def retry(self, **fields: Any) -> dict[str, Any]:
         """Run the failed steps again; or `steps=[…]`, or `from_=[…]` with everything that follows."""
-        return await self._client.change_run(await self.run_id(), "retry", _without_underscores(fields))
+        return await self._client.change_run(await self._needed_run_id(), "retry", _without_underscores(fields))
 
-    async def cancel(self, reason: str | None = None) -> dict[str, Any]:
-        return await self._client.change_run(await self.run_id(), "cancel", reason=reason)
-
-    async def explain(self) -> dict[str, Any]:
-        return await self._client.explain_execution(await self.run_id())
+    async def _needed_run_id(self) -> str:
+        run_id = await self.run_id()
+        if run_id is None:
+            raise LookupError(f"The job {self.id} has no run yet: it is not due. Await its result first.")
+        return run_id
 
 
 def _not_succeeded(run: Mapping[str, Any]) -> RunNotSucceeded:
     failed = [str(name) for name in run.get("failed_steps") or ()]
-    errors = {step["name"]: step.get("error") for step in run["steps"]}
+    errors = {step["name"]: step.get("error") for step in run.get("steps", ())}
     named = f": step {', '.join(failed)} failed" if failed else f": {run['reason']}" if run.get("reason") else ""
     error = errors.get(failed[0]) if failed else None
-    because = f" ({error['message']})" if isinstance(error, dict) and error.get("message") else ""
+    message = error.get("message") if isinstance(error, dict) else None
+    because = f" ({message})" if message else ""
     advice = f" Fix the cause, then `ondot run retry {run['id']}`." if run["state"] == "BLOCKED" else ""
-    message = f"The run {run['id']} is {run['state']}{named}{because}.{advice}"
-    return RunNotSucceeded(message, str(run["id"]), str(run["state"]), failed)
+    raised = RunNotSucceeded(
+        f"The run {run['id']} is {run['state']}{named}{because}.{advice}",
+        job_id=str(run.get("workflow_id") or run["job_id"]),
+        execution_id=str(run["id"]),
+        state=str(run["state"]),
+        error_type=error.get("code") if isinstance(error, dict) else None,
+        error_message=message,
+        reason=run.get("reason"),
+    )
+    raised.run_id, raised.steps = str(run["id"]), failed
+    return raised
 
 
 def _without_underscores(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,8 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.sdk.app import Ondot
 from ondot.sdk.client import Client
+from ondot.sdk.handle import JobHandle
 from ondot.sdk.handler import Handler
-from ondot.sdk.runs import RunHandle
 from ondot.sdk.workflow_handler import WorkflowHandler
 from ondot.store.connection import Connection
 from ondot.store.database import Database
@@ -39,7 +39,7 @@ ENDED = (
     "keep the answers. Its `calls()` and `requests` can still be read."
 )
 
-Job = str | UUID | Mapping[str, Any] | Handler[..., Any] | WorkflowHandler[Any] | RunHandle
+Job = str | UUID | Mapping[str, Any] | Handler[..., Any] | WorkflowHandler[Any] | JobHandle
 """How a test names a job: by its name, its id, the answer that created it, or the function that it runs."""
 
 
@@ -352,8 +352,8 @@ class Outage:
 def _id_or_name(job: Job) -> UUID | str:
     if isinstance(job, Handler | WorkflowHandler):
         return job.name
-    if isinstance(job, RunHandle):
-        return UUID(job.job_id)
+    if isinstance(job, JobHandle):
+        return UUID(job.id)
     if isinstance(job, Mapping):
         return UUID(job["id"])
     if isinstance(job, UUID):
