@@ -1,7 +1,6 @@
 """The pytest plugin, as a user's project meets it: pytest in a process of its own, and the examples of the document."""
 
 import os
-import re
 import subprocess
 import sys
 import tomllib
@@ -49,19 +48,6 @@ def run_pytest(directory: Path, *options: str, url: str) -> subprocess.Completed
 def test_the_plugin_comes_with_the_package() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["entry-points"]["pytest11"] == {"ondot": "ondot.testing.plugin"}
-
-
-@proves("O7")
-def test_the_examples_of_the_document_run_as_they_stand(tmp_path: Path, server: Server) -> None:
-    examples = re.findall(
-        r"^```python\n(.*?)^```", (ROOT / "docs/guides/testing.md").read_text(), re.MULTILINE | re.DOTALL
-    )
-    assert len(examples) == 2
-    for number, example in enumerate(examples):
-        (tmp_path / f"test_example_{number}.py").write_text(example)
-    done = run_pytest(tmp_path, url=server.url)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "3 passed" in done.stdout
 
 
 @proves("O7")
