@@ -84,6 +84,7 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/dead-letters/operations": READ,
     "GET /v1/dead-letters/operations/{id}": READ,
     "POST /v1/dead-letters/operations/{id}/cancel": RUN,
+    "GET /v1/find": READ,
     "GET /v1/report": READ,
     "POST /v1/bulk": RUN,
     "GET /v1/bulk": READ,
@@ -179,6 +180,7 @@ BY_POOL: Final = (
     "/v1/dead-letters/{",
     "/v1/bulk",
     "/v1/views",
+    "/v1/find",
 )
 """Routes that answer a key that is limited to pools; the others concern the whole tenant."""
 OF_THE_WHOLE: Final = {
