@@ -6,6 +6,7 @@ workflow     the steps of a workflow, described by a function; values: what is k
 workflow_handler  one workflow: checked at import, started from Python or by a schedule; runs: handles of its runs
 handle       what enqueue returns: a job and the result that it will have; awaited: how programs wait for it
 handler      one function: called as itself, or run by a worker
+arguments    what a function takes and returns, by annotation; codecs: how one type travels as JSON
 context      the attempt that a function runs in: progress, checkpoint, log, cancellation
 decisions    exceptions by which a function decides what follows
 transaction  jobs that are enqueued in a transaction of the caller
