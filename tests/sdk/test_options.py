@@ -17,7 +17,7 @@ from ondot.model.gates import Limits, Rate
 from ondot.model.job import Debounce, Throttle, Unique
 from ondot.model.retry import Retry
 from ondot.sdk.options import JobOptions, fill, names_in
-from ondot.sdk.transaction import spec_of
+from ondot.sdk.transaction.specs import spec_of
 from tests.proves import proves
 from tests.world import DEFAULT_POOL, World
 

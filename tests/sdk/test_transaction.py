@@ -8,12 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from ondot import Ondot
+from ondot import Ondot, Workflow
 from ondot.document.parse import job_spec
 from ondot.model.errors import InvalidBody, Misconfigured
 from ondot.model.execution import State
 from ondot.model.ids import JobId
-from ondot.sdk.transaction import open_transaction, spec_of
+from ondot.sdk.transaction import open_transaction
+from ondot.sdk.transaction.specs import spec_of
 from ondot.store.connection import Connection
 from ondot.telemetry.trace_context import enter_trace
 from tests.proves import proves
@@ -199,6 +200,22 @@ async def test_options_that_need_the_api_are_rejected_and_the_transaction_contin
         with pytest.raises(InvalidBody, match=f"`{option}` cannot be enqueued in a transaction"):
             await report.enqueue()
         await plain.enqueue()
+    assert await world.count("job_once") == 1
+
+
+@proves("E11", "W1")
+async def test_a_workflow_is_rejected_and_the_transaction_continues(world: World, app: Ondot, mine: Connection) -> None:
+    @app.job
+    async def report() -> None: ...
+
+    @app.workflow
+    def nightly(w: Workflow) -> None:
+        w.step(report)
+
+    async with mine.transaction(), app.transaction(mine):
+        with pytest.raises(InvalidBody, match="A workflow cannot be enqueued in a transaction"):
+            await nightly.enqueue()
+        await report.enqueue()
     assert await world.count("job_once") == 1
 
 

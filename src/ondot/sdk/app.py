@@ -10,7 +10,7 @@ where it is written, when the module is imported; no server is needed.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
@@ -23,7 +23,7 @@ from ondot.sdk.client import Client
 from ondot.sdk.handle import Handle, handle_by_id
 from ondot.sdk.handler import Handler, function_name
 from ondot.sdk.options import JobOptions, WorkflowOptions, read_options, read_secrets, seconds_of
-from ondot.sdk.transaction import enqueue_through, open_transaction
+from ondot.sdk.transaction import Block, open_transaction
 from ondot.sdk.workflow import Workflow
 from ondot.sdk.workflow_handler import OF_WORKFLOWS, WorkflowHandler
 
@@ -154,13 +154,14 @@ class Ondot:
         bodies += [workflow.recurring_body() for workflow in self._workflows.values()]
         return [body for body in bodies if body is not None]
 
-    def transaction(self, connection: Any, *, tenant: str = "default") -> AbstractAsyncContextManager[None]:
-        """Jobs that are enqueued and scheduled in the block exist if and only if the caller's transaction commits.
+    def transaction(self, connection: Any, *, tenant: str = "default") -> Block:
+        """Jobs that are enqueued in the block exist if and only if the caller's transaction commits.
 
-        Write `async with connection.transaction(), app.transaction(connection):` with an asyncpg connection to ondot's
-        database. No request is sent to the server; workers find a job within a second after the commit.
+        `with` for blocking connections and sessions to ondot's database, `async with` for async ones: of asyncpg,
+        psycopg, SQLAlchemy 2 and Django. The block never commits. No request is sent to the server; workers find a job
+        within a second after the commit.
         """
-        return enqueue_through(self, connection, tenant)
+        return Block(self, connection, tenant)
 
     def handle(self, id_: UUID | str) -> Handle[Any]:
         """The handle of a job that was enqueued elsewhere, by its id; its result is plain JSON. A handle of a function
