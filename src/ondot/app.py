@@ -77,6 +77,7 @@ async def _api(
     from ondot.api.auth import Auth
     from ondot.api.dependencies import Services
     from ondot.api.known_keys import USES_EVERY_S
+    from ondot.api.page_writes import PageWrites
     from ondot.api.serve import serve
     from ondot.api.server import build_api
     from ondot.api.shared_metrics import read_from_thread
@@ -110,7 +111,7 @@ async def _api(
             )
             metrics.shared = partial(read_from_thread, database, asyncio.get_running_loop())
             app = build_api(services)
-            feed = build_pages(app, database, auth, preview_request)
+            feed = build_pages(app, database, auth, preview_request, PageWrites(services))
             shown = ShownListener(database, listener)
             duties = [
                 group.create_task(dispatcher.run(), name="dispatcher"),

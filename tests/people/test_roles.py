@@ -19,12 +19,16 @@ from tests.world import every, failed, job
 ROLES: Final = (Role.VIEWER, Role.OPERATOR, Role.EDITOR, Role.ADMIN, Role.OWNER)
 OF_ONES_OWN: Final = {"/sign-out", "/account/password", "/account/sessions"}
 """Forms that every person may send."""
+OF_EDITORS: Final = {"/jobs/new", "/jobs/ID/edit"}
+UUIDS: Final = r"[0-9a-f]{8}-[0-9a-f-]{27}"
 
 UNKNOWN: Final = str(uuid4())
 CALLS: Final[dict[tuple[str, str], tuple[str, str, Any]]] = {
     ("job", "run"): ("POST", f"/v1/jobs/{UNKNOWN}/run", None),
     ("job", "pause"): ("POST", f"/v1/jobs/{UNKNOWN}/pause", None),
     ("job", "resume"): ("POST", f"/v1/jobs/{UNKNOWN}/resume", None),
+    ("job", "backfill"): ("POST", f"/v1/jobs/{UNKNOWN}/backfill", {"from": "2026-11-01", "to": "2026-11-02"}),
+    ("job", "delete"): ("DELETE", f"/v1/jobs/{UNKNOWN}", None),
     ("execution", "cancel"): ("POST", f"/v1/executions/{UNKNOWN}/cancel", None),
     ("execution", "again"): ("POST", f"/v1/executions/{UNKNOWN}/retry", None),
     ("dead_letters", "replay"): ("POST", "/v1/dead-letters/replay", {"ids": [UNKNOWN]}),
@@ -139,6 +143,8 @@ async def addresses(place: Place) -> list[tuple[str, str, Right]]:
         ("account", "/account"),
     )
     found = [(template, path, Right.JOBS_READ) for template, path in for_all]
+    of_jobs = ("/jobs/new", *(f"{path}/{what}" for path in filled["job"] for what in ("edit", "duplicate")))
+    found += [("job_form", path, Right.JOBS_WRITE) for path in of_jobs]
     for page in PAGES:
         paths = filled[page.template] if "{" in page.path else [page.path]
         found += [(page.template, path, page.right) for path in paths]
@@ -159,13 +165,17 @@ async def test_no_page_shows_a_role_a_button_that_it_would_be_refused(place: Pla
         acts: set[tuple[str, str]] = set()
         for template, path, right in pages:
             answer = await browser.get(path)
+            if template == "job_form" and right not in rights:
+                sent = await browser.submit(path.replace("duplicate", "edit"), {"name": "x", "version": "1"})
+                assert sent.status_code == 403, (role, path)
             assert answer.status_code == (200 if right in rights else 403), (role, path)
             if right not in rights:
                 continue
             controls = Controls(answer.text)
             assert controls.bare == [], f"{path}: a button without data-act and data-right, outside of a form"
             assert {given for _, given in controls.acts} <= set(rights), (role, path, controls.acts)
-            assert set(controls.posts) <= OF_ONES_OWN
+            posts = {re.sub(UUIDS, "ID", post) for post in controls.posts}
+            assert posts <= OF_ONES_OWN | (OF_EDITORS if Right.JOBS_WRITE in rights else set())
             assert not controls.dialogs or controls.acts, f"{path}: a dialog that no button opens"
             acts |= {(template, act) for act, _ in controls.acts}
             for link in re.findall(r"<nav.*?</nav>", answer.text, re.DOTALL):
@@ -186,7 +196,7 @@ async def test_no_page_shows_a_role_a_button_that_it_would_be_refused(place: Pla
 async def test_a_button_that_a_role_does_not_see_is_refused_if_it_is_sent(place: Place, role: Role) -> None:
     browser = await place.signed_in(role)
     for (template, act), (method, path, body) in CALLS.items():
-        right = RIGHT_OF.get(template, Right.JOBS_RUN)
+        right = Right.JOBS_WRITE if (template, act) == ("job", "delete") else RIGHT_OF.get(template, Right.JOBS_RUN)
         answer = await browser.call(method, path, body)
         assert (answer.status_code == 403) == (right not in RIGHTS_OF[role]), (template, act, answer.text)
 

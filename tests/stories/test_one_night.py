@@ -120,7 +120,6 @@ async def test_a_person_finds_and_repairs_the_night_from_the_first_page(world: W
     ]
     async with open_browser() as browser, served(world.database) as page:
         visitor = await visit(browser, page.url)
-        visitor.answers = True
         tab = visitor.page
         # The first page names what waits for a person, without a click.
         for text in ("Open incidents", "Failed for good", "Blocked runs"):
@@ -133,6 +132,7 @@ async def test_a_person_finds_and_repairs_the_night_from_the_first_page(world: W
             await expect(panel).to_contain_text(reason)
             finding = panel.locator("li.finding", has_text=reason).first
             await finding.get_by_role("button", name=button).first.click()
+            await visitor.agree()
             # An operation on many has only started: its page shows the progress.
             await expect(tab.locator("#done")).to_contain_text(re.compile(f"(Done|Started): {button}"))
             assert await effect() > before, title

@@ -23,8 +23,6 @@ class Visit:
     def __init__(self, page: Page) -> None:
         self.page = page
         self.trouble: list[str] = []
-        self.questions: list[str] = []
-        self.answers: bool | None = None
         page.on("console", lambda message: self._note(message.type, message.text))
         page.on("pageerror", lambda error: self.trouble.append(str(error)))
         page.on("dialog", self._answer)
@@ -34,8 +32,12 @@ class Visit:
             self.trouble.append(text)
 
     async def _answer(self, dialog: Dialog) -> None:
-        (self.trouble if self.answers is None else self.questions).append(dialog.message)
-        await (dialog.accept() if self.answers else dialog.dismiss())
+        self.trouble.append(dialog.message)  # the pages ask in dialogs of their own
+        await dialog.dismiss()
+
+    async def agree(self) -> None:
+        """Press the button of the open dialog that does what it asks."""
+        await self.page.locator("dialog[open] [value=yes]").click()
 
     async def overflow(self) -> int:
         return int(await self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth"))

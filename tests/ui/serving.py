@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from ondot.api.auth import Auth
 from ondot.api.dependencies import Services
+from ondot.api.page_writes import PageWrites
 from ondot.api.serve import serve
 from ondot.api.server import build_api
 from ondot.document.requests import preview_request
@@ -46,8 +47,9 @@ def key_in(page: Served) -> dict[str, str]:
 
 def build(database: Database, settings: Settings) -> tuple[FastAPI, Feed]:
     auth = Auth(database, settings, in_process=True)
-    app = build_api(Services(database, Dispatcher(PollingTransport()), auth, kms=open_kms(settings.secret_key)))
-    return app, build_pages(app, database, auth, preview_request)
+    services = Services(database, Dispatcher(PollingTransport()), auth, kms=open_kms(settings.secret_key))
+    app = build_api(services)
+    return app, build_pages(app, database, auth, preview_request, PageWrites(services))
 
 
 @asynccontextmanager

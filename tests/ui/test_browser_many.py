@@ -68,8 +68,8 @@ async def test_an_operation_on_runs_leads_to_its_progress_where_it_is_followed_s
         await expect(tab.locator(".percent")).to_have_text("2 of 2 done")
         await expect(tab.locator("tbody th a")).to_have_text(["flow", "flow"])
         assert await visitor.overflow() <= 0
-        visitor.answers = True
         await tab.get_by_role("button", name="Undo").click()
+        await visitor.agree()
         await tab.get_by_role("link", name="See its progress").click()
         await expect(tab.locator(".percent")).to_have_text("0 of 2 done")
         await tab.get_by_role("button", name="Stop").press("Enter")

@@ -178,17 +178,19 @@ async def test_a_job_is_paused_and_resumed_by_its_buttons(world: World, browser:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/jobs/{accepted.id}")
-        visitor.answers = False
-        await visitor.page.get_by_role("button", name="Pause").click()
+        pause = visitor.page.get_by_role("button", name="Pause", exact=True)
+        await pause.click()
+        await visitor.page.keyboard.press("Escape")
+        await expect(pause).to_be_focused()
         assert (await world.job(accepted.id)).state.value == "ACTIVE"
-        visitor.answers = True
-        await visitor.page.get_by_role("button", name="Pause").click()
+        await pause.click()
+        await visitor.page.locator("dialog[open] [name=reason]").press("Enter")
         await expect(visitor.page.locator(".titled .state")).to_have_text("Paused")
-        await expect(visitor.page.locator("#announce")).to_have_text("The job is paused.")
+        await expect(visitor.page.locator("#done")).to_have_text("The job is paused.")
         assert (await world.job(accepted.id)).state.value == "PAUSED"
-        await visitor.page.get_by_role("button", name="Resume").click()
+        await visitor.page.get_by_role("button", name="Resume", exact=True).click()
+        await visitor.agree()
         await expect(visitor.page.locator(".titled .state")).to_have_text("Active")
-        assert len(visitor.questions) == 2
         assert visitor.trouble == []
 
 
@@ -197,13 +199,14 @@ async def test_run_now_starts_an_execution_and_an_error_is_shown_in_words(world:
     accepted = await world.submit(job("report", schedule=every(600, world.now)))
     async with served(world.database) as page:
         visitor = await visit(browser, f"{page.url}/jobs/{accepted.id}")
-        visitor.answers = True
         run = visitor.page.get_by_role("button", name="Run now")
         await run.click()
+        await visitor.agree()
         await expect(visitor.page.locator(".executions .mark")).to_have_text("run")
-        await page.client.delete(f"/v1/jobs/{accepted.id}")
         await run.click()
-        await expect(visitor.page.get_by_role("alert")).to_contain_text("is deleted: create it again")
+        await page.client.delete(f"/v1/jobs/{accepted.id}")
+        await visitor.agree()
+        await expect(visitor.page.locator("#refusal")).to_contain_text("is deleted: create it again")
 
 
 @proves("S7", "O5")
@@ -221,7 +224,6 @@ async def test_backfills_are_listed_with_their_progress_and_cancelled_by_a_butto
         worker = await world.worker()
         await worker.complete_all(await worker.lease())
         visitor = await visit(browser, f"{page.url}/jobs/{accepted.id}")
-        visitor.answers = True
         backfills = visitor.page.locator("#backfills")
         await expect(backfills).to_contain_text("2 of 7")
         await expect(backfills.locator("th[scope=row]")).to_contain_text("10:00:00 to")
@@ -229,6 +231,7 @@ async def test_backfills_are_listed_with_their_progress_and_cancelled_by_a_butto
         assert not re.search(r"[AP]M", await backfills.inner_text())
         await expect(backfills.locator("progress")).to_have_js_property("value", 2)
         await backfills.get_by_role("button", name="Cancel").click()
+        await visitor.agree()
         await expect(backfills.locator(".state")).to_have_text("Cancelled")
         await expect(backfills.get_by_role("button", name="Cancel")).to_have_count(0)
         assert visitor.trouble == []

@@ -102,8 +102,8 @@ async def test_a_person_follows_events_replays_one_and_creates_a_hook(page: Serv
         assert await seen.overflow() <= 0
         await seen.page.click(f'a[href="/events/{sent["id"]}"]')
         assert await seen.overflow() <= 0
-        seen.answers = True
         await seen.page.click('[data-act="replay"]')
+        await seen.agree()
         await seen.page.wait_for_selector("#done a")
         await seen.page.goto(f"{page.url}/hooks")
         await seen.page.click('[data-act="create"]')
@@ -121,5 +121,6 @@ async def test_a_person_follows_events_replays_one_and_creates_a_hook(page: Serv
         assert "ondh_" not in await seen.page.content()
         async with seen.page.expect_navigation():
             await seen.page.click('[data-act="remove"]')
+            await seen.agree()
         await seen.page.wait_for_selector("text=There are no hooks yet")
         assert seen.trouble == []

@@ -91,9 +91,9 @@ async def test_a_person_creates_rotates_and_revokes_a_key_on_the_page(page: Serv
         assert await seen.page.text_content("#done code") != first
         await seen.page.click("text=Done")
         await seen.page.wait_for_selector("text=replaced, works until")
-        seen.answers = True
         async with seen.page.expect_navigation():
             await seen.page.click('[data-act="revoke"] >> nth=0')
+            await seen.agree()
         assert "revoked" in (await seen.page.text_content("table") or "")
         assert seen.trouble == []
         keys = (await page.client.get("/v1/keys")).json()["items"]

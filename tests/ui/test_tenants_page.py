@@ -93,9 +93,9 @@ async def test_an_owner_creates_changes_suspends_and_deletes_a_tenant_on_the_pag
         async with seen.page.expect_navigation():
             await seen.page.click('#change-dialog [value="yes"]')
         assert set((await page.client.get("/v1/tenants/acme")).json()["quotas"]) == {"creates"}
-        seen.answers = True
         async with seen.page.expect_navigation():
             await seen.page.click('[data-act="suspend"]')
+            await seen.agree()
         async with seen.page.expect_navigation():
             await seen.page.click('[data-act="resume"]')
         for typed, is_deleted in (("acne", False), ("acme", True)):

@@ -14,15 +14,23 @@ MAX_FIELDS: Final = 20
 
 async def read_form(request: Request) -> dict[str, str]:
     """The fields by name. Raises if it is not what a form sends."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != KIND:
-        raise InvalidRequest(f"Send the fields of the form as {KIND}.")
+    require_form(request)
     raw = b""
     async for part in request.stream():
         raw += part
         if len(raw) > MAX_BYTES:
             raise TooLarge(f"A form has at most {MAX_BYTES:,} bytes.")
+    return parse_form(raw)
+
+
+def require_form(request: Request) -> None:
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != KIND:
+        raise InvalidRequest(f"Send the fields of the form as {KIND}.")
+
+
+def parse_form(raw: bytes, max_fields: int = MAX_FIELDS) -> dict[str, str]:
     try:
-        pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS, errors="strict")
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=max_fields, errors="strict")
     except ValueError:
         raise InvalidRequest("The fields of the form cannot be read. Send them in UTF-8.") from None
     fields: dict[str, str] = {}

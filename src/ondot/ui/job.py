@@ -11,6 +11,8 @@ from hashlib import sha256
 from typing import Any, Final
 from uuid import UUID
 
+import msgspec
+
 from ondot.flow.explain import JobExplanation, explain_job
 from ondot.flow.history.gone import find_why_unknown
 from ondot.model.execution import State
@@ -34,6 +36,7 @@ FIRES_SHOWN: Final = 5
 SKIPPED_SHOWN: Final = 10
 LETTERS_SHOWN: Final = 4
 MISSES_SHOWN: Final = 10
+LONGEST_EDITABLE: Final = 64 * 1024
 DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 
@@ -94,6 +97,8 @@ class JobView:
     """Of a workflow: the number of its steps."""
     rule: JobEvents | None
     """Of a job that events start."""
+    payload: str | None
+    """As JSON, to run it with another; None: too long to edit."""
     misses: tuple[MissRow, ...] = ()
     """When it did not meet what is expected of it."""
 
@@ -156,8 +161,14 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         depends_on=row.spec.depends_on,
         steps=len(row.spec.target.steps) if isinstance(row.spec.target, WorkflowTarget) else None,
         rule=rule,
+        payload=_editable(row),
         misses=tuple(misses),
     )
+
+
+def _editable(row: JobRow) -> str | None:
+    payload = bytes(row.spec.payload)
+    return None if len(payload) > LONGEST_EDITABLE else msgspec.json.format(payload, indent=2).decode()
 
 
 def _delay(row: JobRow) -> str | None:

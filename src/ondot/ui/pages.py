@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import quote, urlsplit
-from uuid import UUID
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -34,6 +33,7 @@ from ondot.store.database import Database
 from ondot.store.incidents import count_open_incidents
 from ondot.store.saved_views import ViewRow
 from ondot.ui import audit, bulk, dead_letters, events, executions, jobs, run, runs
+from ondot.ui.addresses import number_in, uuid_in
 from ondot.ui.alerts import duration_in_words, read_alerts, scope_in_words, when_in_words
 from ondot.ui.audit import read_audit
 from ondot.ui.bulk import read_bulk, read_bulks
@@ -48,6 +48,7 @@ from ondot.ui.forecast import read_forecast
 from ondot.ui.hooks import read_hooks
 from ondot.ui.incidents import read_incident_page, read_incidents_page
 from ondot.ui.job import read_job
+from ondot.ui.job_pages import JobPages, WriteJobs
 from ondot.ui.jobs import read_jobs
 from ondot.ui.keys import read_keys
 from ondot.ui.matrix import read_matrix
@@ -86,8 +87,6 @@ OF_SCRIPTS = "default-src 'none'; script-src 'self'; frame-ancestors 'none'"
 """A worker has the policy of its own script: it may load further scripts of this server, and nothing else."""
 RECONNECT_MS = 1000
 DOCS_KEPT = 16
-MOST_DIGITS = 9
-"""Of a number in an address."""
 EMPTY = "data:\n"
 LIVE: Mapping[str, Read] = {"overview": read_overview, "fleet": read_fleet}
 """The pages that are read once a second for all watchers."""
@@ -138,7 +137,7 @@ PAGES = (
         "/jobs/{id}",
         "job",
         "job",
-        lambda database, tenant_no, request: read_job(database, tenant_no, JobId(_uuid(request, "job"))),
+        lambda database, tenant_no, request: read_job(database, tenant_no, JobId(uuid_in(request, "job"))),
         values={"remarks": REMARKS},
     ),
     Page(
@@ -146,7 +145,7 @@ PAGES = (
         "matrix",
         "matrix",
         lambda database, tenant_no, request: read_matrix(
-            database, tenant_no, JobId(_uuid(request, "job")), request.query_params
+            database, tenant_no, JobId(uuid_in(request, "job")), request.query_params
         ),
     ),
     Page(
@@ -164,7 +163,7 @@ PAGES = (
         "execution",
         "execution",
         lambda database, tenant_no, request: read_execution(
-            database, tenant_no, ExecutionId(_uuid(request, "execution"))
+            database, tenant_no, ExecutionId(uuid_in(request, "execution"))
         ),
     ),
     Page(
@@ -180,7 +179,7 @@ PAGES = (
         "run",
         "run",
         lambda database, tenant_no, request: read_run(
-            database, tenant_no, _uuid(request, "run"), run.parse_query(request.query_params)
+            database, tenant_no, uuid_in(request, "run"), run.parse_query(request.query_params)
         ),
         values={"states": STEP_STATES, "words_of": words_of},
     ),
@@ -189,7 +188,7 @@ PAGES = (
         "step",
         "step",
         lambda database, tenant_no, request: read_step(
-            database, tenant_no, _uuid(request, "run"), _number(request, "number")
+            database, tenant_no, uuid_in(request, "run"), number_in(request, "number")
         ),
     ),
     Page(
@@ -204,7 +203,7 @@ PAGES = (
         "bulk",
         "page",
         lambda database, tenant_no, request: read_bulk(
-            database, tenant_no, _uuid(request, "operation"), request.query_params
+            database, tenant_no, uuid_in(request, "operation"), request.query_params
         ),
     ),
     Page(
@@ -233,7 +232,7 @@ PAGES = (
         "/events/{id}",
         "event",
         "event",
-        lambda database, tenant_no, request: read_event(database, tenant_no, _uuid(request, "event")),
+        lambda database, tenant_no, request: read_event(database, tenant_no, uuid_in(request, "event")),
     ),
     Page(
         "/hooks",
@@ -274,7 +273,7 @@ PAGES = (
         "/incidents/{id}",
         "incident",
         "page",
-        lambda database, tenant_no, request: read_incident_page(database, tenant_no, _uuid(request, "incident")),
+        lambda database, tenant_no, request: read_incident_page(database, tenant_no, uuid_in(request, "incident")),
     ),
     Page(
         audit.OWN,
@@ -385,7 +384,7 @@ class Site:
     async def shape(self, request: Request) -> Response:
         """The graph of a version of a workflow, which never changes."""
         caller = await self.allow(request, Right.JOBS_READ)
-        job_id, version = JobId(_uuid(request, "job")), _number(request, "version")
+        job_id, version = JobId(uuid_in(request, "job")), number_in(request, "version")
         shape = await read_shape(self.database, caller.tenant_no, job_id, version)
         headers = {"Cache-Control": "private, max-age=86400, immutable", "Vary": "Cookie, Authorization"}
         return Response(shape, media_type="application/json", headers=headers)
@@ -393,7 +392,7 @@ class Site:
     async def run_steps(self, request: Request) -> Response:
         """The states and times of all steps of a run."""
         caller = await self.allow(request, Right.JOBS_READ)
-        steps = await read_run_steps(self.database, caller.tenant_no, _uuid(request, "run"))
+        steps = await read_run_steps(self.database, caller.tenant_no, uuid_in(request, "run"))
         return Response(steps, media_type="application/json", headers={"Cache-Control": "no-store"})
 
     async def overview(self, request: Request) -> Response:
@@ -540,12 +539,20 @@ class Site:
         return HTMLResponse(self.renderer.message(error, base_url_of(request)), status, headers=HEADERS | more)
 
 
-def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: ReadPreview | None = None) -> Feed:
+def build_pages(
+    app: FastAPI,
+    database: Database,
+    auth: Auth,
+    read_preview: ReadPreview | None = None,
+    write_jobs: WriteJobs | None = None,
+) -> Feed:
     """Mount the pages on an application. Returns the feed, for its owner to run and close.
 
-    `read_preview` is how the API reads a schedule; without it there is no page that previews one.
+    `read_preview` is how the API reads a schedule; without it there is no page that previews one. `write_jobs` is how
+    it stores jobs; without it, or without the former, there are no pages that create and edit them.
     """
-    renderer = Renderer(previews=read_preview is not None)
+    writes = read_preview is not None and write_jobs is not None
+    renderer = Renderer(previews=read_preview is not None, writes=writes)
     feed = Feed(database, LIVE, renderer.section, renderer.liveness)
     site = Site(app, database, auth, renderer, feed)
     provider = None if database.settings.oidc_issuer is None else Provider(database.settings, database.clock)
@@ -572,6 +579,10 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
     if read_preview is not None:
         routes["/schedules"] = partial(site.schedules, read_preview)
     router = APIRouter(include_in_schema=False)
+    if read_preview is not None and write_jobs is not None:
+        # Before the page of a job: `new` is no id.
+        for method, path, serve in JobPages(site, write_jobs, read_preview, HEADERS).routes():
+            router.add_api_route(path, serve, methods=[method])
     for path, serve in routes.items():
         router.add_api_route(path, serve, methods=["GET"])
     for method, path, serve in people.routes():
@@ -582,21 +593,6 @@ def build_pages(app: FastAPI, database: Database, auth: Auth, read_preview: Read
 
 def base_url_of(request: Request) -> str:
     return str(request.base_url).rstrip("/")
-
-
-def _uuid(request: Request, what: str) -> UUID:
-    text = request.path_params["id"]
-    try:
-        return UUID(text)
-    except ValueError:
-        raise NotFound(f"There is no {what} {text[:60]!r}.") from None
-
-
-def _number(request: Request, name: str) -> int:
-    text = request.path_params[name]
-    if not (text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS):
-        raise NotFound(f"The {name} {text[:60]!r} is no number of this page.")
-    return int(text)
 
 
 def _is_browser(request: Request) -> bool:

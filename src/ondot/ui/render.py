@@ -100,6 +100,7 @@ class Renderer:
             "now": now,
             "as_json": json.dumps(form.schedule(), indent=2, ensure_ascii=False),
             "command": form.command(),
+            "create": form.create_address(),
             "curl": form.curl(base_url),
             "zones": zones() if whole else (),
             "open_letters": open_letters,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime, tzinfo
 from functools import cache
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.schedule import Preview, Schedule, preview
@@ -106,6 +107,13 @@ class Form:
         }
         written = " ".join(f"{flag} {shlex.quote(str(value))}" for flag, value in flags.items() if value is not None)
         return f"ondot job create --name my-job --url {A_TARGET} \\\n  {written}"
+
+    def create_address(self) -> str:
+        """The form of a job with this schedule."""
+        names = ("kind", "expression", "timezone", "gap", "fold", "jitter", "country", "business_days")
+        default = {"gap": "shift", "fold": "first", "business_days": "no"}
+        chosen = {name: getattr(self, name) for name in names}
+        return "/jobs/new?" + urlencode({name: text for name, text in chosen.items() if text != default.get(name, "")})
 
     def curl(self, base_url: str) -> str:
         job = {"name": "my-job", "schedule": self.schedule(), "target": {"http": {"url": A_TARGET}}}

@@ -105,6 +105,8 @@ async def submit_specs(
     moment: Moment,
     render: Render,
     idempotency: Idempotency | None,
+    *,
+    reason: str | None = None,
 ) -> str:
     check_jobs(caller, specs)
     specs = limit_reach(caller, specs)
@@ -116,7 +118,7 @@ async def submit_specs(
     await check_step_pools(services, caller, specs)
     # One-time jobs are not in the audit log, because there are thousands a second: each records its creator.
     is_audited = any(spec.recurs or spec.key is not None or spec.depends_on for spec in specs)
-    by = await by_of(request) if is_audited else None
+    by = await by_of(request, reason) if is_audited else None
     tenant_no = caller.tenant_no
     if have_secrets(specs):
         specs = await admit_secrets_of(services, caller, specs)

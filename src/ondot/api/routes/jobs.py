@@ -14,7 +14,7 @@ from ondot.api.job_rules import check_step_pools
 from ondot.api.job_secrets import admit_secrets_of_one
 from ondot.api.openapi import takes, takes_patch
 from ondot.api.parameters import Cursor, JobPath, Limit, Search, only_known_parameters, parse_cursor
-from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of, parse_body
+from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
 from ondot.api.views import execution_out
 from ondot.document.body import JobBody
 from ondot.document.parse import job_spec, patched_spec
@@ -24,7 +24,7 @@ from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.history.gone import find_why_unknown
 from ondot.flow.run_now import run_now
 from ondot.flow.workflows.control import cancel_runs_of_job
-from ondot.model.access import Right
+from ondot.model.access import Caller, Right
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters
 from ondot.model.execution import State
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -32,6 +32,7 @@ from ondot.model.job import JobSpec, JobState
 from ondot.model.job_access import check_jobs, limit_reach
 from ondot.model.query import Term, Value, merge, parse
 from ondot.model.query.query import term
+from ondot.store.audit import By
 from ondot.store.executions import ExecutionRow, find_latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, find_creator, get_job, list_jobs
 from ondot.store.pools import find_pools
@@ -138,7 +139,6 @@ async def get_one_job(
     openapi_extra=takes(JobBody),
 )
 async def update_job(
-    request: Request,
     services: RequestServices,
     caller: CallerDep,
     id_: JobPath,
@@ -148,24 +148,7 @@ async def update_job(
     if_match: IfMatch = None,
 ) -> JobOut:
     """Store a new version, which is in force at once: fires that are planned and have not started are planned again."""
-
-    async def compute(job: JobRow, now: datetime) -> JobSpec:
-        spec = await parse_body(request, lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
-        check_jobs(caller, [spec])
-        await check_step_pools(services, caller, [spec])
-        [spec] = limit_reach(caller, [spec])
-        services.quotas.check_version(caller.tenant_no, spec)
-        return await admit_secrets_of_one(services, caller, spec)
-
-    row = await update(
-        services.database,
-        services.dispatcher,
-        caller.tenant_no,
-        JobId(id_),
-        compute,
-        if_version=_parse_etag(if_match),
-        by=by,
-    )
+    row = await replace_job(services, caller, JobId(id_), body, by, if_version=_parse_etag(if_match))
     return _job_response(row, response)
 
 
@@ -359,6 +342,38 @@ async def job_executions(
     return responses.ExecutionList(
         items=[execution_out(execution, specs.get(execution.id)) for execution in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
+    )
+
+
+async def replace_job(
+    services: Services,
+    caller: Caller,
+    job_id: JobId,
+    body: object,
+    by: By,
+    *,
+    if_version: int | None,
+    only_if_changed: bool = False,
+) -> JobRow:
+    """Store the job of this body as the next version."""
+
+    async def compute(job: JobRow, now: datetime) -> JobSpec:
+        spec = await asyncio.to_thread(lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
+        check_jobs(caller, [spec])
+        await check_step_pools(services, caller, [spec])
+        [spec] = limit_reach(caller, [spec])
+        services.quotas.check_version(caller.tenant_no, spec)
+        return await admit_secrets_of_one(services, caller, spec)
+
+    return await update(
+        services.database,
+        services.dispatcher,
+        caller.tenant_no,
+        job_id,
+        compute,
+        if_version=if_version,
+        only_if_changed=only_if_changed,
+        by=by,
     )
 
 

@@ -74,7 +74,7 @@
       return true;
     },
     async remove({ id, name }) {
-      if (!window.confirm(`Delete ${name}? Its open incidents recover. This cannot be undone.`)) return false;
+      if (!await window.ondot.confirm(`Delete ${name}? Its open incidents recover. This cannot be undone.`)) return false;
       await send("DELETE", `${API}/${id}`);
       return true;
     },

@@ -13,7 +13,7 @@
       renew();
     },
     async undo({ id, title }) {
-      if (!window.confirm(`Undo "${title}"? This starts another operation, on the items that were changed.`)) return;
+      if (!await window.ondot.confirm(`Undo "${title}"? This starts another operation, on the items that were changed.`)) return;
       const undo = await post(`${API}/${id}/undo`);
       report("The undo has started. ", link(`/bulk/${undo.id}`, "See its progress"));
       renew();

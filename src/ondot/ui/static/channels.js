@@ -30,7 +30,7 @@
       return false;
     },
     async remove({ name }) {
-      if (!window.confirm(`Delete ${name}? This cannot be undone.`)) return false;
+      if (!await window.ondot.confirm(`Delete ${name}? This cannot be undone.`)) return false;
       await send("DELETE", `${API}/${encodeURIComponent(name)}`);
       return true;
     },

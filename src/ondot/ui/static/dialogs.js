@@ -54,20 +54,62 @@
   /* A text with commas, as a list. */
   const list = (text) => text.split(",").map((part) => part.trim()).filter(Boolean);
 
-  /* Resolves with the form's fields if the person confirms, else with null. */
+  /* Says below a text field whether it is JSON, and lets the form be sent only then. */
+  function check_json(dialog, field) {
+    const fault = dialog.querySelector(".fault");
+    try {
+      JSON.parse(field.value);
+      fault.textContent = "";
+    } catch (error) {
+      fault.textContent = `This is not JSON: ${error.message}`;
+    }
+    fault.hidden = fault.textContent === "";
+    field.setCustomValidity(fault.textContent);
+    field.setAttribute("aria-invalid", String(!fault.hidden));
+  }
+
+  /* Resolves with the form's fields if the person confirms, else with null. Focus goes back to where it was. */
   function ask(dialog) {
     const form = dialog.querySelector("form");
+    const opener = document.activeElement && document.activeElement.id;
     return new Promise((resolve) => {
       dialog.returnValue = "";
+      form.oninput = (event) => {
+        if (event.target.matches("[data-json]")) check_json(dialog, event.target);
+      };
       // Enter would press the first button, which cancels.
       form.onkeydown = (event) => {
         if (event.key !== "Enter" || !event.target.matches("input")) return;
         event.preventDefault();
         form.requestSubmit(form.querySelector('[value="yes"]'));
       };
-      dialog.addEventListener("close", () => resolve(dialog.returnValue === "yes" ? new FormData(form) : null), { once: true });
+      dialog.addEventListener("close", () => {
+        // The page may have been swapped meanwhile: the button that opened it is another one now.
+        const target = opener && document.getElementById(opener);
+        if (target) target.focus();
+        resolve(dialog.returnValue === "yes" ? new FormData(form) : null);
+      }, { once: true });
       dialog.showModal();
     });
+  }
+
+  const make = (tag, text, fields = {}) => Object.assign(document.createElement(tag), { textContent: text, ...fields });
+
+  /* A question without fields, in the same kind of dialog; its first word is the button. Resolves with the answer. */
+  async function confirm(text) {
+    const end = text.indexOf("?") + 1;
+    const [question, words, yes] = [text.slice(0, end), text.slice(end).trim(), text.split(" ")[0].replace("?", "")];
+    const dialog = make("dialog", "");
+    const form = make("form", "", { method: "dialog" });
+    const choice = make("div", "", { className: "choice" });
+    choice.append(make("button", "Back", { value: "no", className: "act" }), make("button", yes, { value: "yes", className: "act" }));
+    form.append(make("h2", question, { id: "h-confirm" }), make("p", words), choice);
+    dialog.setAttribute("aria-labelledby", "h-confirm");
+    dialog.append(form);
+    document.body.append(dialog);
+    const answer = await ask(dialog);
+    dialog.remove();
+    return answer !== null;
   }
 
   function link(address, words) {
@@ -77,5 +119,5 @@
     return anchor;
   }
 
-  window.ondot = { ask, link, list, listen, post, refuse, report, send };
+  window.ondot = { ask, confirm, link, list, listen, post, refuse, report, send };
 })();

@@ -6,7 +6,7 @@
 
   listen({
     async replay({ job, name }) {
-      if (!window.confirm(`Start ${name} again with this event?`)) return false;
+      if (!await window.ondot.confirm(`Start ${name} again with this event?`)) return false;
       const id = document.getElementById("main").dataset.event;
       const answer = await send("POST", `/v1/events/${id}/replay`, { job_id: job });
       report("Started: ", link(`/executions/${answer.execution_id}`, answer.execution_id));

@@ -28,7 +28,7 @@
   }
 
   async function retry_now() {
-    if (!window.confirm("Make the next attempt now?")) return;
+    if (!await window.ondot.confirm("Retry now? This makes the next attempt at once.")) return;
     await post(`${address}/retry`);
     report("The next attempt is due now.");
   }

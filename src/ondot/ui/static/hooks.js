@@ -44,7 +44,7 @@
       return false;
     },
     async remove({ id, name }) {
-      if (!window.confirm(`Delete ${name}? Its URL is refused within a second. This cannot be undone.`)) return false;
+      if (!await window.ondot.confirm(`Delete ${name}? Its URL is refused within a second. This cannot be undone.`)) return false;
       await send("DELETE", `${API}/${id}`);
       return true;
     },

@@ -3,45 +3,104 @@
   "use strict";
 
   const main = document.getElementById("main");
-  const refusal = document.getElementById("refusal");
-  const announce = document.getElementById("announce");
+  const { ask, confirm, link, post, refuse, report, send } = window.ondot;
   const section = document.getElementById("backfills");
   const address = `/v1/jobs/${main.dataset.job}`;
-  const DONE = { run: "The job is started.", pause: "The job is paused.", resume: "The job is resumed.", cancel: "The backfill is cancelled." };
+  const AGAIN_MS = 300;
 
-  function refuse(words) {
-    refusal.textContent = words;
-    refusal.hidden = words === "";
+  const dialog_of = (what) => document.getElementById(`${what}-dialog`);
+
+  /* The address with the reason, for the audit log. */
+  function because(path, form) {
+    const reason = (form.get("reason") || "").trim();
+    return reason ? `${path}${path.includes("?") ? "&" : "?"}reason=${encodeURIComponent(reason)}` : path;
   }
 
-  async function post(path, body) {
-    const options = { method: "POST", headers: { accept: "application/json" } };
-    if (body) {
-      options.body = JSON.stringify(body);
-      options.headers["content-type"] = "application/json";
+  async function run() {
+    const form = await ask(dialog_of("run"));
+    if (!form) return;
+    const field = dialog_of("run").querySelector("[name=payload]");
+    // As text: parsing and writing it again would round numbers that are too large for JavaScript.
+    const text = field && field.value !== field.defaultValue ? `{"payload": ${field.value}}` : undefined;
+    const started = await post(because(`${address}/run`, form), text);
+    report("The job is started: ", link(`/executions/${started.execution_id}`, "the new execution"));
+  }
+
+  async function pause() {
+    const form = await ask(dialog_of("pause"));
+    if (!form) return;
+    await post(because(`${address}/pause`, form));
+    report("The job is paused.");
+  }
+
+  async function resume() {
+    const form = await ask(dialog_of("resume"));
+    if (!form) return;
+    await send("POST", because(`${address}/resume`, form), form.get("missed") ? { missed: form.get("missed") } : undefined);
+    report("The job is resumed.");
+  }
+
+  async function remove() {
+    const form = await ask(dialog_of("delete"));
+    if (!form) return;
+    await send("DELETE", because(form.get("cancel_runs") ? `${address}?cancel_runs=true` : address, form));
+    report("The job is deleted. ", link("/jobs", "All jobs"));
+  }
+
+  // --- Backfill: a dry run counts while the range is entered ---
+
+  const instant_of = (text) => (text ? new Date(text).toISOString() : "");
+
+  function range_of(form) {
+    const body = { from_at: instant_of(form.get("from")), to_at: instant_of(form.get("to")), order: form.get("order") };
+    return { ...body, concurrency: Number(form.get("concurrency")) || 1 };
+  }
+
+  let counting = null;
+
+  async function count_fires() {
+    const dialog = dialog_of("backfill");
+    const words = dialog.querySelector("[data-count]");
+    const form = new FormData(dialog.querySelector("form"));
+    if (!form.get("from") || !form.get("to")) return;
+    try {
+      const counted = await send("POST", `${address}/backfill`, { ...range_of(form), dry_run: true });
+      const more = counted.existing ? `; ${counted.existing.toLocaleString("en")} more have run or are planned` : "";
+      words.textContent = `${counted.to_run.toLocaleString("en")} of ${counted.total.toLocaleString("en")} fires would run${more}.`;
+    } catch (error) {
+      words.textContent = error.message;
     }
-    const response = await fetch(path, options);
-    if (response.ok) return;
-    const problem = await response.json().catch(() => ({}));
-    throw new Error(problem.detail || problem.title || `The server returned ${response.status}.`);
   }
+
+  async function backfill() {
+    const form = await ask(dialog_of("backfill"));
+    if (!form) return;
+    const started = await send("POST", because(`${address}/backfill`, form), range_of(form));
+    report(`The backfill of ${started.total.toLocaleString("en")} fires has started: its progress is below.`);
+  }
+
+  const backfill_dialog = dialog_of("backfill");
+  if (backfill_dialog) backfill_dialog.addEventListener("input", () => {
+    clearTimeout(counting);
+    counting = setTimeout(count_fires, AGAIN_MS);
+  });
+
+  async function cancel(button) {
+    if (!await confirm("Cancel this backfill? Executions that have not started will not run.")) return;
+    await post(button.dataset.path);
+    report("The backfill is cancelled.");
+  }
+
+  const ACTIONS = { run, pause, resume, backfill, cancel, delete: remove };
 
   async function act(button) {
-    const what = button.dataset.act;
-    if (button.dataset.ask && !window.confirm(button.dataset.ask)) return;
-    const missed = what === "resume" ? document.getElementById("missed").value : "";
-    button.disabled = true;
     try {
-      await post(button.dataset.path || `${address}/${what}`, missed ? { missed } : undefined);
-      refuse("");
-      announce.textContent = DONE[what];
+      await ACTIONS[button.dataset.act](button);
     } catch (error) {
-      refuse(error instanceof TypeError ? "The server cannot be reached. The action may not have been done: reload the page to check." : error.message);
-    } finally {
-      button.disabled = false;
-      window.htmx.trigger("#job", "changed");
-      await show_backfills();
+      refuse(error);
     }
+    window.htmx.trigger("#job", "changed");
+    await show_backfills();
   }
 
   const cell = (tag, text, kind) => {
@@ -79,7 +138,6 @@
       cancel.type = "button";
       cancel.id = `cancel-${backfill.id}`;
       cancel.dataset.act = "cancel";
-      cancel.dataset.ask = "Cancel this backfill? Executions that have not started will not run.";
       cancel.dataset.path = `${address}/backfills/${backfill.id}/cancel`;
       state.append(" ", cancel);
     }

@@ -37,7 +37,7 @@
       return false;
     },
     async revoke({ id, name }) {
-      if (!window.confirm(`Revoke ${name}? It is refused within a second. This cannot be undone.`)) return false;
+      if (!await window.ondot.confirm(`Revoke ${name}? It is refused within a second. This cannot be undone.`)) return false;
       await send("DELETE", `${API}/${id}`);
       return true;
     },

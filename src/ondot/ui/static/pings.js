@@ -28,12 +28,12 @@
       return false;
     },
     async rotate({ name }) {
-      if (!window.confirm(`Give ${name} a new URL? The old one is refused within a second.`)) return false;
+      if (!await window.ondot.confirm(`Give ${name} a new URL? The old one is refused within a second.`)) return false;
       show_ping(await send("POST", `${API}/${encodeURIComponent(name)}/rotate`));
       return false;
     },
     async remove({ name }) {
-      if (!window.confirm(`Delete ${name}? Its URL is refused within a second. This cannot be undone.`)) return false;
+      if (!await window.ondot.confirm(`Delete ${name}? Its URL is refused within a second. This cannot be undone.`)) return false;
       await send("DELETE", `${API}/${encodeURIComponent(name)}`);
       return true;
     },

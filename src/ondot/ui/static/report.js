@@ -12,7 +12,7 @@
   }
 
   async function repair(button) {
-    if (!window.confirm(`${button.textContent.trim()}?`)) return;
+    if (!await window.ondot.confirm(`${button.textContent.trim()}?`)) return;
     button.disabled = true;
     const options = { method: button.dataset.method, headers: { accept: "application/json" } };
     if (button.dataset.body !== undefined) {

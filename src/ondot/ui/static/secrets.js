@@ -29,7 +29,7 @@
     },
     async delete({ name, jobs }) {
       const used = jobs === "0" ? "" : " Jobs refer to it, and their next runs fail.";
-      if (!window.confirm(`Delete ${name}?${used} This cannot be undone.`)) return false;
+      if (!await window.ondot.confirm(`Delete ${name}?${used} This cannot be undone.`)) return false;
       await send("DELETE", address(name));
       return true;
     },

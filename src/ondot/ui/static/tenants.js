@@ -45,7 +45,7 @@
       return true;
     },
     async suspend({ name }) {
-      if (!window.confirm(`Suspend ${name}? Nothing of it is planned or started; running work finishes.`)) return false;
+      if (!await window.ondot.confirm(`Suspend ${name}? Nothing of it is planned or started; running work finishes.`)) return false;
       await send("POST", `${address(name)}/suspend`);
       return true;
     },

@@ -29,12 +29,12 @@
       return form !== null;
     },
     async reset({ id, email }) {
-      if (!window.confirm(`Reset ${email}? The password and all sessions end, and you get a new link.`)) return false;
+      if (!await window.ondot.confirm(`Reset ${email}? The password and all sessions end, and you get a new link.`)) return false;
       show_link(`Pass this link on to ${email}: `, await send("POST", `${API}/${id}/reset`));
       return false;
     },
     async disable({ id, email }) {
-      if (!window.confirm(`Disable ${email}? All sessions end within a second.`)) return false;
+      if (!await window.ondot.confirm(`Disable ${email}? All sessions end within a second.`)) return false;
       await send("PATCH", `${API}/${id}`, { state: "DISABLED" });
       return true;
     },
@@ -43,7 +43,7 @@
       return true;
     },
     async delete({ id, email }) {
-      if (!window.confirm(`Delete ${email}? This cannot be undone.`)) return false;
+      if (!await window.ondot.confirm(`Delete ${email}? This cannot be undone.`)) return false;
       await send("DELETE", `${API}/${id}`);
       return true;
     },

@@ -12,7 +12,7 @@
   }
 
   async function remove({ viewDelete: id, name }) {
-    if (!window.confirm(`Delete the view ${name}? What it lists stays.`)) return false;
+    if (!await window.ondot.confirm(`Delete the view ${name}? What it lists stays.`)) return false;
     await send("DELETE", `${API}/${id}`);
     return true;
   }
