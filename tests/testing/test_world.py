@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from ondot import Context, Ondot
@@ -397,3 +398,14 @@ async def test_a_world_that_is_not_entered_says_how_to(app: Ondot) -> None:
         pass
     with pytest.raises(TypeError, match="no world yet that has a 'create'"):
         await opening.create(hourly())
+
+
+@proves("O7", "D3")
+async def test_a_job_of_a_transaction_in_the_worlds_database_runs_in_the_world(app: Ondot) -> None:
+    async with open_world(app, at=BEGIN) as world:
+        with psycopg.connect(world.database_url) as connection, app.transaction(connection):
+            await app.handlers["work"].enqueue(n=7)
+        await world.run_due()
+        assert [call.arguments for call in world.calls("work")] == [{"n": 7}]
+    with pytest.raises(RuntimeError, match="ended with its"):
+        _ = world.database_url

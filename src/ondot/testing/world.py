@@ -78,6 +78,11 @@ class World:
                 raise RuntimeError(ENDED)
             raise AttributeError(f"A world has no {name!r}.", name=name, obj=self)
 
+    @property
+    def database_url(self) -> str:
+        """Of this world's database, for connections and tables of your own: jobs in your transactions are seen here."""
+        return self._database.settings.needs_database_url
+
     # Time ------------------------------------------------------------------------------------------------------------
 
     @property
