@@ -228,7 +228,7 @@ class Bench:
 
     async def sdk_batches(self) -> float:
         async def once() -> int:
-            return len(await self.invoice.enqueue_many([{"customer": number} for number in range(BATCH)]))
+            return len(await self.invoice.enqueue_many(self.invoice.args(number) for number in range(BATCH)))
 
         return await self.rate("sdk_batch", [once] * SDK_BATCHES_AT_ONCE)
 
@@ -244,7 +244,7 @@ class Bench:
 
     async def transaction_batches(self) -> float:
         async def fill(_: Any) -> int:
-            return len(await self.invoice.enqueue_many([{"customer": number} for number in range(BATCH)]))
+            return len(await self.invoice.enqueue_many(self.invoice.args(number) for number in range(BATCH)))
 
         return await self._in_transactions("transaction_batch", fill)
 

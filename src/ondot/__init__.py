@@ -1,7 +1,7 @@
 """ondot: a distributed job scheduler on PostgreSQL.
 
     from ondot import Ondot, Context
-    from ondot import GiveUp, Handle, RetryAt, RetryIn, Stale, Workflow
+    from ondot import ArgumentError, GiveUp, Handle, RetryAt, RetryIn, Stale, Workflow
     from ondot import NotCommitted, NotSucceeded, ResultGone, RunNotSucceeded
 
 All are loaded when first asked for: the command line imports this package for its version alone.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ondot.sdk.app import Ondot
+    from ondot.sdk.arguments import ArgumentError
     from ondot.sdk.context import Context
     from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
     from ondot.sdk.handle import Handle, NotCommitted, NotSucceeded, ResultGone
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ArgumentError",
     "Context",
     "GiveUp",
     "Handle",

@@ -5,12 +5,16 @@ import contextvars
 import functools
 import threading
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta, timezone
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
+from uuid import UUID
 
 import pytest
+from pydantic import BaseModel
 
-from ondot import Context
+from ondot import Context, Ondot
 from ondot.model.execution import Outcome
 from ondot.model.outcome import Cancelled, Failed, Succeeded
 from ondot.model.target import FunctionTarget
@@ -64,6 +68,98 @@ async def test_the_fields_of_the_payload_are_the_arguments() -> None:
     assert result_of(await call(add, {"a": 1, "b": 2, "c": 3})) == 6
 
 
+@dataclass
+class Order:
+    id: int
+    placed: date
+
+
+class Receipt(BaseModel):
+    order: int
+    total: Decimal
+
+
+@proves("D2")
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_arguments_arrive_as_annotated_and_results_leave_as_annotated(is_async: bool) -> None:
+    def plain(ctx: Context, order: Order, /, total: Decimal, *days: date, **more: UUID) -> Receipt:
+        assert ctx.attempt == 3
+        assert order == Order(7, date(2030, 1, 31))
+        assert days == (date(2030, 1, 1),)
+        assert more == {"trace": UUID(int=3)}
+        return Receipt(order=order.id, total=total)
+
+    async def later(ctx: Context, order: Order, /, total: Decimal, *days: date, **more: UUID) -> Receipt:
+        return plain(ctx, order, total, *days, **more)
+
+    payload = {
+        "order": {"id": 7, "placed": "2030-01-31"},
+        "total": "9.90",
+        "days": ["2030-01-01"],
+        "trace": str(UUID(int=3)),
+    }
+    assert result_of(await call(later if is_async else plain, payload)) == {"order": 7, "total": "9.90"}
+
+
+@proves("D2")
+@pytest.mark.parametrize("is_async", [True, False])
+async def test_a_payload_that_does_not_fit_the_annotations_fails_for_good(is_async: bool) -> None:
+    ran = []
+
+    def plain(order: Order) -> None:
+        ran.append(order)
+
+    async def later(order: Order) -> None:
+        ran.append(order)
+
+    failed = failure_of(
+        await call(later if is_async else plain, {"order": {"id": 7, "placed": "soon"}}), "bad-arguments"
+    )
+    assert not failed.retryable
+    assert "argument `order` takes Order, and `order.placed` does not fit" in failed.error.message
+    assert "soon" not in failed.error.message
+    assert failed.error.detail is None
+    assert not ran
+
+
+@proves("D2")
+async def test_an_argument_error_of_the_functions_own_is_an_exception_like_any_other() -> None:
+    @Ondot("http://127.0.0.1:9", "key").job
+    async def other(day: date) -> None: ...
+
+    async def calls() -> None:
+        await other.enqueue("monday")  # type: ignore[arg-type]
+
+    failed = failure_of(await call(calls), "exception")
+    assert failed.retryable
+    assert "ArgumentError: other: argument `day` takes date, got 'monday'." in failed.error.message
+
+
+@proves("D2")
+async def test_a_check_of_the_programs_own_that_breaks_is_an_exception_and_not_a_misfit() -> None:
+    @dataclass
+    class Fragile:
+        id: int
+
+        def __post_init__(self) -> None:
+            raise OSError("the database of prices does not answer")
+
+    async def takes(fragile: Fragile) -> None: ...
+
+    failed = failure_of(await call(takes, {"fragile": {"id": 1}}), "exception")
+    assert failed.retryable
+
+
+@proves("D2")
+async def test_a_result_that_cannot_be_sent_fails_and_names_the_reason() -> None:
+    def returns() -> Receipt:
+        return object()  # type: ignore[return-value]
+
+    failed = failure_of(await call(returns), "result_not_json")
+    assert not failed.retryable
+    assert "object" in failed.error.message
+
+
 @proves("E3")
 async def test_no_payload_is_no_arguments_and_no_result_is_none() -> None:
     def nothing() -> None:
@@ -79,7 +175,7 @@ async def test_a_payload_that_names_no_arguments_is_refused(payload: Any) -> Non
     def takes(**_: Any) -> None:
         return
 
-    failed = failure_of(await call(takes, payload), "bad_arguments")
+    failed = failure_of(await call(takes, payload), "bad-arguments")
     assert not failed.retryable
     assert "must be an object" in failed.error.message
 
@@ -92,7 +188,7 @@ async def test_arguments_that_do_not_fit_are_refused_before_the_function_runs(pa
     async def takes(ctx: Context, a: int) -> None:
         ran.append(a)
 
-    failed = failure_of(await call(takes, payload), "bad_arguments")
+    failed = failure_of(await call(takes, payload), "bad-arguments")
     assert not failed.retryable
     assert not ran
 
@@ -438,4 +534,4 @@ async def test_an_item_that_is_no_object_is_the_first_argument() -> None:
     assert result_of(await call(process, None, item_no=0, step="process")) == [None, "process", 0]
     assert result_of(await call(process, {"file": "b", "upper": True}, item_no=1)) == ["b", None, 1]
     # Only of a mapped step: elsewhere arguments have names.
-    failure_of(await call(process, "a.txt"), "bad_arguments")
+    failure_of(await call(process, "a.txt"), "bad-arguments")

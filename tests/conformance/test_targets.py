@@ -129,7 +129,9 @@ class FunctionRig(Rig):
             finally:
                 self._ended.set()
 
-        handlers = {function.__name__: Handler(function) for function in (good, bad, complain, hang)}
+        handlers: dict[str, Handler[..., Any]] = {
+            function.__name__: Handler(function) for function in (good, bad, complain, hang)
+        }
         self.target = FunctionCaller(handlers)
         self.succeeds, self.fails, self.complains, self.hangs = (FunctionTarget(name=name) for name in handlers)
 

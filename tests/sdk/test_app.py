@@ -71,7 +71,8 @@ async def test_enqueue_asks_for_one_run_now_with_the_options_of_the_function(app
     @app.job(retries=5, timeout="2m", priority="high", pool="mail", labels={"team": "bi"})
     async def send(ctx: Context, to: str, at: datetime | None = None) -> None: ...
 
-    assert await send.enqueue(to="a@example.com", at=NOW) == {"id": "1", "state": "ACTIVE"}
+    handle = await send.enqueue("a@example.com", at=NOW)
+    assert (handle.id, handle.job) == ("1", {"id": "1", "state": "ACTIVE"})
     assert sent(receiver) == {
         "name": "send",
         "target": {"function": "send"},
@@ -96,36 +97,34 @@ async def test_enqueue_asks_for_one_run_now_with_the_options_of_the_function(app
         ({"in_": 0}, {"in": 0}),
     ],
 )
-async def test_schedule_asks_for_one_run_at_an_instant_or_after_a_while(
+async def test_options_ask_for_one_run_at_an_instant_or_after_a_while(
     app: Ondot, receiver: Receiver, when: dict[str, Any], schedule: dict[str, Any]
 ) -> None:
     @app.job
     def report(region: str = "eu") -> None: ...
 
-    await report.schedule(**when, region="us")
+    await report.options(**when).enqueue("us")
     assert sent(receiver)["schedule"] == schedule
     assert sent(receiver)["payload"] == {"region": "us"}
 
 
 @proves("S1")
-async def test_schedule_takes_exactly_one_instant_and_one_that_is_clear(app: Ondot, receiver: Receiver) -> None:
+async def test_options_take_at_most_one_instant_and_one_that_is_clear(app: Ondot, receiver: Receiver) -> None:
     @app.job
     def report() -> None: ...
 
-    with pytest.raises(TypeError, match="one of `at`"):
-        await report.schedule()
-    with pytest.raises(TypeError, match="one of `at`"):
-        await report.schedule(at=NOW, in_=5)
+    with pytest.raises(TypeError, match="report: `at` and `in_` both say when it runs; leave one out"):
+        report.options(at=NOW, in_=5)
     with pytest.raises(ValueError, match="time zone"):
-        await report.schedule(at=datetime(2031, 1, 1))  # noqa: DTZ001 - the fault
+        report.options(at=datetime(2031, 1, 1))  # noqa: DTZ001 - the fault
     with pytest.raises(ValueError, match="`in_` must be a duration"):
-        await report.schedule(in_="soon")
+        report.options(in_="soon")
     with pytest.raises(ValueError, match="`at` must be an aware datetime, or text in RFC 3339"):
-        await report.schedule(at="tomorrow")
+        report.options(at="tomorrow")
     with pytest.raises(ValueError, match="time zone"):
-        await report.schedule(at="2031-01-01T09:00:00")
+        report.options(at="2031-01-01T09:00:00")
     with pytest.raises(TypeError, match="`at` must be an aware datetime"):
-        await report.schedule(at=NOW.timestamp())  # type: ignore[arg-type]
+        report.options(at=NOW.timestamp())  # type: ignore[arg-type]
     assert receiver.received == []
 
 
@@ -210,14 +209,14 @@ def test_functions_that_could_never_be_run_are_refused_at_once() -> None:
     async def generates_later() -> Any:
         yield 1
 
-    def unnamed(a: int, /) -> None: ...
+    def context_second(a: int, ctx: Context) -> None: ...
 
     def needs(a: int) -> None: ...
 
     refused: list[Callable[[], object]] = [
         lambda: app.job(generates),
         lambda: app.job(generates_later),
-        lambda: app.job(unnamed),
+        lambda: app.job(context_second),
         lambda: app.job(every=5)(needs),
         lambda: app.job(lambda: None),
     ]
@@ -238,14 +237,13 @@ def test_the_context_is_passed_to_functions_that_take_it() -> None:
     def by_unknown_text(c: "ondot.Context", d: "NoSuchName" = 1) -> None: ...  # type: ignore[name-defined]  # noqa: F821
     def by_keyword(*, ctx: Context) -> None: ...
     def not_at_all(a: int = 1) -> None: ...
-    def second(a: int, ctx: Context) -> None: ...
     def nothing() -> None: ...
     def anything(**ctx: Any) -> None: ...
 
     asks: list[Callable[..., Any]] = [by_name, by_annotation, by_text, by_unknown_text, by_keyword]
     assert all(Handler(function).takes_context for function in asks)
-    assert not any(Handler(function).takes_context for function in (not_at_all, second, nothing, anything))
-    assert Handler(by_keyword).bind(None, {}) == ((), {"ctx": None})
+    assert not any(Handler(function).takes_context for function in (not_at_all, nothing, anything))
+    assert Handler(by_keyword).parameters.arrange(None, {}) == ((), {"ctx": None})
 
 
 @proves("E3")

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import httpx2
@@ -36,19 +36,19 @@ async def app() -> AsyncIterator[Ondot]:
 @proves("E3")
 async def test_many_are_sent_by_requests_of_a_thousand_and_answered_in_their_order() -> None:
     async with open_receiver() as receiver:
-        receiver.answer(lambda: web.json_response({"items": [{"n": len(receiver.received)}]}, status=201))
+        receiver.answer(lambda: web.json_response({"items": [{"id": len(receiver.received)}]}, status=201))
         async with Ondot(receiver.url, "key") as app:
 
             @app.job(retries=5)
             async def report(number: int) -> None: ...
 
-            answers = await report.enqueue_many({"number": number} for number in range(2 * JOBS_A_REQUEST + 1))
+            handles = await report.enqueue_many(report.args(number) for number in range(2 * JOBS_A_REQUEST + 1))
             assert await report.enqueue_many([]) == []
         assert [request.path for request in receiver.received] == ["/v1/jobs/batch"] * 3
         sent = [job for request in receiver.received for job in json.loads(request.body)["jobs"]]
         assert [job["payload"]["number"] for job in sent] == list(range(2 * JOBS_A_REQUEST + 1))
         assert sent[0]["retry"] == {"max_retries": 5}
-        assert answers == [{"n": 1}, {"n": 2}, {"n": 3}]
+        assert [handle.id for handle in handles] == ["1", "2", "3"]
 
 
 @proves("E3")
@@ -56,10 +56,17 @@ async def test_if_one_does_not_fit_none_is_sent(app: Ondot) -> None:
     @app.job
     async def report(number: int) -> None: ...
 
-    with pytest.raises(TypeError, match="report"):
-        await report.enqueue_many([{"number": 1}, {"numbre": 2}])
+    @app.job
+    async def other(number: int) -> None: ...
+
+    with pytest.raises(TypeError, match="report: got an unexpected keyword argument 'numbre'"):
+        await report.enqueue_many([report.args(1), report.args(numbre=2)])  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"report: enqueue_many takes the arguments of calls, such as report\.args\("):
+        await report.enqueue_many([{"number": 1}])  # type: ignore[list-item]
+    with pytest.raises(TypeError, match="got <Arguments of other>"):
+        await report.enqueue_many([report.args(1), other.args(1)])
     with pytest.raises(RuntimeError, match="belongs to no app"):
-        await Handler(lambda: None, name="alone").enqueue_many([{}])
+        await Handler(lambda: None, name="alone").enqueue_many([])
 
 
 @proves("E11", "E3")
@@ -82,19 +89,19 @@ async def test_many_in_a_transaction_are_stored_as_one_by_one(
     arguments: list[dict[str, Any]] = [{"region": region, "number": n} for n, region in enumerate(regions)]
     async with world.second_connection() as mine, mine.transaction(), app.transaction(mine):
         single = [await report.enqueue(**given) for given in arguments]
-        many = await report.enqueue_many(arguments)
+        many = await report.enqueue_many(report.args(**given) for given in arguments)
         assert await world.count("job_once") == 0
         assert await report.enqueue_many([]) == []
     lines = await lines_of(world)
     assert sorted(lines[:4], key=str) == sorted(lines[4:], key=str)
     rows = await world.fetch("SELECT id, spec FROM ondot.job_once")
     specs = {str(row["id"]): msgspec.json.decode(row["spec"]) for row in rows}
-    assert [specs[answer["id"]] for answer in many] == [specs[answer["id"]] for answer in single]
-    assert [answer["id"] for answer in many] == sorted(answer["id"] for answer in many)
-    assert [without_id(answer) for answer in many] == [without_id(answer) for answer in single]
+    assert [specs[handle.id] for handle in many] == [specs[handle.id] for handle in single]
+    assert [handle.id for handle in many] == sorted(handle.id for handle in many)
+    assert [without_id(handle.job) for handle in many] == [without_id(handle.job) for handle in single]
 
 
-def without_id(answer: dict[str, Any]) -> dict[str, Any]:
+def without_id(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in answer.items() if name != "id"}
 
 
@@ -108,11 +115,11 @@ async def test_many_in_a_transaction_run_once_it_is_committed_and_never_were_if_
     async with world.second_connection() as mine:
         with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tried
             async with mine.transaction(), app.transaction(mine):
-                await report.enqueue_many([{"number": 1}])
+                await report.enqueue_many([report.args(1)])
                 raise ZeroDivisionError
         assert await world.count("job_once") == 0
         async with mine.transaction(), app.transaction(mine):
-            await asyncio.gather(*(report.enqueue_many([{"number": n}, {"number": -n}]) for n in (1, 2)))
+            await asyncio.gather(*(report.enqueue_many([report.args(n), report.args(-n)]) for n in (1, 2)))
     worker = await world.worker()
     assignments = await worker.lease()
     await worker.complete_all(assignments)
@@ -131,12 +138,12 @@ async def test_errors_in_a_transaction_are_those_of_the_api(world: World, app: O
     async with world.second_connection() as mine:
         async with mine.transaction(), app.transaction(mine):
             with pytest.raises(InvalidBody, match="unique"):
-                await once_only.enqueue_many([{}])
+                await once_only.enqueue_many([once_only.args()])
             with pytest.raises(TooLarge):
-                await report.enqueue_many([{"text": "short"}, {"text": "x" * 1_048_577}])
+                await report.enqueue_many([report.args("short"), report.args("x" * 1_048_577)])
         with pytest.raises(InvalidBody, match="no tenant"):
             async with mine.transaction(), app.transaction(mine, tenant="nobody"):
-                await report.enqueue_many([{"text": "short"}])
+                await report.enqueue_many([report.args("short")])
     assert await world.count("job_once") == 0
 
 
@@ -155,7 +162,7 @@ async def test_many_over_the_api_are_made_once(world: World) -> None:
         @app.job
         async def report(number: int) -> None: ...
 
-        bodies = [report.body({"number": number}) for number in range(50)]
+        bodies = [report.body(number) for number in range(50)]
         answers = [
             await http.post("/v1/jobs/batch", json={"jobs": bodies}, headers={"idempotency-key": "k"}) for _ in range(2)
         ]

@@ -69,8 +69,8 @@ def test_a_limit_of_a_function_is_shared_by_all_that_run_it(
     recurring = report.recurring_body()
     assert recurring is not None
     assert job_spec(recurring, NOW).limits == shared
-    assert job_spec(report.body({"region": "us"}), NOW).limits == shared
-    assert spec_of(report.body({"region": "us"})).limits == shared
+    assert job_spec(report.body("us"), NOW).limits == shared
+    assert spec_of(report.body("us")).limits == shared
 
 
 @proves("E13")
@@ -82,7 +82,7 @@ async def test_all_jobs_of_a_function_with_a_limit_wait_for_each_other(world: Wo
 
     recurring = report.recurring_body()
     assert recurring is not None
-    bodies = (recurring, report.body({"region": "us"}), report.body() | {"schedule": {"in": 0}})
+    bodies = (recurring, report.body("us"), report.body() | {"schedule": {"in": 0}})
     await world.submit_all([job_spec(body, world.now) for body in bodies])
     await world.advance(3600)
     await world.plan()
@@ -117,7 +117,7 @@ def test_a_limit_with_a_key_is_of_each_key_and_overlap_of_the_schedule() -> None
     assert spec.limits == replace(keyed, overlap="skip")
     assert (spec.start_deadline_s, spec.cancel_grace_s) == (600.0, 30.0)
     assert job_spec(report.body(), NOW).limits == keyed
-    assert job_spec(report.body({"region": "us"}), NOW).limits == replace(keyed, key="region:us")
+    assert job_spec(report.body("us"), NOW).limits == replace(keyed, key="region:us")
 
 
 @proves("E13")
@@ -169,12 +169,10 @@ def test_unique_debounce_and_throttle_apply_to_enqueued_jobs_and_never_to_the_sc
     def three(document: UUID) -> None: ...
 
     assert all(recurring.keys().isdisjoint({"unique", "throttle"}) for recurring in app.schedules())
-    assert job_spec(one.body({"a": 7}), NOW).unique == Unique(key="a:7", within_s=3600.0)
-    assert job_spec(other.body({"a": 7}), NOW).throttle == Throttle(key="7-x", per_s=60.0, limit=3)
+    assert job_spec(one.body(7), NOW).unique == Unique(key="a:7", within_s=3600.0)
+    assert job_spec(other.body(a=7), NOW).throttle == Throttle(key="7-x", per_s=60.0, limit=3)
     assert job_spec(two.body(), NOW).unique == Unique(key="plain")
-    assert job_spec(three.body({"document": UUID(int=7)}), NOW).debounce == Debounce(
-        key=f"index:{UUID(int=7)}", wait_s=5.0
-    )
+    assert job_spec(three.body(UUID(int=7)), NOW).debounce == Debounce(key=f"index:{UUID(int=7)}", wait_s=5.0)
 
 
 @proves("E16")
@@ -182,8 +180,8 @@ async def test_a_function_that_is_debounced_cannot_be_scheduled() -> None:
     @Ondot().job(debounce={"key": "k", "wait": 5})
     def index() -> None: ...
 
-    with pytest.raises(TypeError, match=r"index: `debounce` decides when the job runs; use enqueue"):
-        await index.schedule(in_=60)
+    with pytest.raises(TypeError, match=r"index: `debounce` decides when the job runs; leave out `at`"):
+        index.options(in_=60)
 
 
 def test_a_key_is_filled_with_arguments_as_they_travel() -> None:
@@ -219,7 +217,7 @@ async def test_an_argument_that_a_key_needs_is_missed_at_the_enqueue() -> None:
 
     with pytest.raises(TypeError, match=r"charge: `concurrency_key` is .*, and there is no argument 'customer_id'"):
         await charge.enqueue(amount=5)
-    assert charge.body({"customer_id": 7})["concurrency_key"] == "customer:7"
+    assert charge.body(customer_id=7)["concurrency_key"] == "customer:7"
     with pytest.raises(TypeError, match="names 'customer_id'"):
         Ondot().job(every=5, concurrency_key="{customer_id}")(charge.function)
 
@@ -273,7 +271,7 @@ def test_options_that_no_job_can_have_are_refused_in_the_words_of_the_api(option
 
 
 def test_empty_labels_retries_and_schedules_are_as_if_left_out() -> None:
-    assert Ondot().job(labels={}, retry={}, schedule={})(named).body({}) == Ondot().job(named).body({})
+    assert Ondot().job(labels={}, retry={}, schedule={})(named).body() == Ondot().job(named).body()
 
 
 def test_the_options_of_a_function_are_the_fields_of_a_job() -> None:
@@ -388,7 +386,7 @@ def test_options_that_are_none_or_empty_are_as_if_left_out() -> None:
     @Ondot().job(labels={}, retry={}, timeout=None, unique=None, pool=None)
     def plain() -> None: ...
 
-    assert plain.options == {}
+    assert plain.fields == {}
 
 
 def test_a_duration_is_not_a_count() -> None:

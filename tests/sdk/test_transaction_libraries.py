@@ -76,10 +76,10 @@ async def test_jobs_exist_after_the_commit_and_not_before(
     library: Library, url: str, app: Ondot, report: Handler[..., Any]
 ) -> None:
     async with library.enqueuing(app, url):
-        answer = await report.enqueue(region="Zürich 東京 🚀 'a\\b' %s $1 :x")
-        later = await report.schedule(in_="10m", region="later")
-        at = await report.schedule(at="2031-01-31T09:00:00.123456+01:00", region="at")
-        many = await report.enqueue_many([{"region": "é"}, {}, {"region": "c"}])
+        now = await report.enqueue(region="Zürich 東京 🚀 'a\\b' %s $1 :x")
+        later = await report.options(in_="10m").enqueue(region="later")
+        at = await report.options(at="2031-01-31T09:00:00.123456+01:00").enqueue(region="at")
+        many = await report.enqueue_many([report.args("é"), report.args(), report.args("c")])
         assert await _payloads(url, report) == []
     assert await _payloads(url, report) == [
         '{"region":"Zürich 東京 🚀 \'a\\\\b\' %s $1 :x"}',
@@ -89,10 +89,10 @@ async def test_jobs_exist_after_the_commit_and_not_before(
         None,
         '{"region":"c"}',
     ]
-    assert (answer["next_fire_at"], at["next_fire_at"]) == (None, "2031-01-31T08:00:00.123456Z")
-    assert later["next_fire_at"] > later["created_at"]
-    assert answer["labels"] == {"team": "bi"}
-    assert len({one["id"] for one in (answer, later, at, *many)}) == 6
+    assert (now.job["next_fire_at"], at.job["next_fire_at"]) == (None, "2031-01-31T08:00:00.123456Z")
+    assert later.job["next_fire_at"] > later.job["created_at"]
+    assert now.job["labels"] == {"team": "bi"}
+    assert len({one.id for one in (now, later, at, *many)}) == 6
 
 
 @proves("D3", "E11")
@@ -102,7 +102,7 @@ async def test_nothing_remains_of_a_transaction_that_an_error_ended(
     with pytest.raises(ZeroDivisionError):  # noqa: PT012 - the block is what is tried
         async with library.enqueuing(app, url):
             await report.enqueue()
-            await report.enqueue_many([{}, {}])
+            await report.enqueue_many([report.args(), report.args()])
             raise ZeroDivisionError
     assert await _payloads(url, report) == []
 
@@ -132,7 +132,7 @@ async def test_what_the_database_refuses_is_an_error_of_the_api_and_a_failed_tra
             with pytest.raises(
                 InvalidBody, match=r"^The job cannot be due at 2001-[^\n]*\. Give a future instant[^\n]*$"
             ):
-                await report.schedule(at="2001-01-01T00:00:00Z")
+                await report.options(at="2001-01-01T00:00:00Z").enqueue()
             with pytest.raises(RuntimeError, match=r"The transaction has failed: .* Roll back"):
                 await report.enqueue()
             raise ZeroDivisionError
@@ -206,7 +206,7 @@ async def test_large_payloads_arrive_whole(library: Library, url: str, app: Ondo
     rows = ["ö" * 1000] * 100
     async with library.enqueuing(app, url):
         await report.enqueue(rows=rows)
-        await report.enqueue_many([{"rows": rows}] * 3)
+        await report.enqueue_many([report.args(rows=rows)] * 3)
     assert [json.loads(payload or "") for payload in await _payloads(url, report)] == [{"rows": rows}] * 4
 
 

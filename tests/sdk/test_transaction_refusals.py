@@ -250,7 +250,7 @@ async def test_pgbouncer_in_transaction_mode_is_served(app: Ondot, world: World,
     connection = await asyncpg.connect(database_url, statement_cache_size=0)
     async with connection.transaction(), app.transaction(connection):
         await report.enqueue()
-        await report.enqueue_many([{}, {}])
+        await report.enqueue_many([report.args(), report.args()])
         assert await connection.fetchval("SELECT count(*) FROM pg_prepared_statements WHERE name <> ''") == 0
     await connection.close()
     engine = create_async_engine(

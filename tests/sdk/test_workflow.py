@@ -12,6 +12,7 @@ from ondot.document.parse import job_spec
 from ondot.model.errors import InvalidBody, InvalidGraph, InvalidSchedule
 from ondot.model.ids import EPOCH
 from ondot.model.workflow.spec import WorkflowTarget
+from ondot.sdk.client import Client
 from ondot.sdk.handler import Handler
 from tests.proves import proves
 
@@ -109,9 +110,9 @@ def test_steps_that_call_nothing_and_other_targets_are_steps_too() -> None:
     assert outer.recurring_body() is None
     assert [body["key"] for body in one.schedules()] == ["inner-key"]
     assert outer.body(order=7)["payload"] == {"order": 7}
-    with pytest.raises(TypeError, match="'order' is missing"):
+    with pytest.raises(TypeError, match="missing a required argument: 'order'"):
         outer.body()  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="no argument 'colour'"):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
         outer.body(order=7, colour="red")  # type: ignore[call-arg]
 
 
@@ -275,18 +276,22 @@ def test_functions_and_workflows_that_events_start_take_their_arguments_from_the
 async def test_enqueue_names_the_jobs_that_it_comes_after() -> None:
     sent: list[dict[str, Any]] = []
 
-    async def submit(body: dict[str, Any]) -> dict[str, Any]:
+    async def submit(body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         sent.append(body)
-        return {"id": f"job-{len(sent)}"}
+        return {"id": f"job-{len(sent)}"}, True
 
     def later(after: int = 0) -> None: ...
 
-    handler = Handler(report.function, submit=submit)
+    client = Client("http://127.0.0.1:9", "key")
+    handler: Handler[..., Any] = Handler(report.function, client=client, submit=submit)
     first = await handler.enqueue(n=1)
-    await handler.enqueue(n=2, after=first)
-    await handler.schedule(in_="1h", after=[first, "a-key"])
-    await Handler(later, submit=submit).enqueue(after=7)
+    await handler.options(after=first).enqueue(n=2)
+    await handler.options(in_="1h", after=[first, "a-key"]).enqueue()
+    takes_after: Handler[..., Any] = Handler(later, client=client, submit=submit)
+    await takes_after.enqueue(after=7)
     assert [body.get("depends_on") for body in sent] == [None, ["job-1"], ["job-1", "a-key"], None]
     assert sent[3]["payload"] == {"after": 7}
     with pytest.raises(TypeError, match="`after` takes jobs"):
-        await handler.enqueue(after=7)
+        handler.options(after=7)
+    with pytest.raises(TypeError, match=r"`after` is an option: write report\.options\(after=…\)\.enqueue\(…\)"):
+        await handler.enqueue(after=first)

@@ -98,8 +98,8 @@ async def test_an_approval_that_is_not_given_in_time_fails_its_step() -> None:
 @proves("O7", "W1")
 async def test_a_job_that_comes_after_another_runs_at_the_same_instant() -> None:
     async with open_world(app, at=NOON) as world:
-        first = await process.schedule(in_="1h", file="a")
-        await report.enqueue(n=1, after=first)
+        first = await process.options(in_="1h").enqueue("a")
+        await report.options(after=first).enqueue(n=1)
         await world.run_due()
         assert world.calls(report) == []
         start = world.now

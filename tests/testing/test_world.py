@@ -137,7 +137,7 @@ async def test_functions_enqueue_and_schedule_others_from_inside() -> None:
     @app.job(cron="0 12 * * *")
     async def parent(ctx: Context) -> None:
         await child.enqueue(of="loop")
-        await child.schedule(in_="90m", of="later")
+        await child.options(in_="90m").enqueue(of="later")
 
     @app.job(cron="0 18 * * *")
     def parent_in_a_thread() -> None:

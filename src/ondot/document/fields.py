@@ -53,7 +53,7 @@ ERROR_CODES: Final = frozenset(
         "gave_up",
         "retry_asked",
         "unknown_function",
-        "bad_arguments",
+        "bad-arguments",
         "result_not_json",
         "result_too_large",
         "shell_not_allowed",

@@ -15,16 +15,19 @@ requests     requests over HTTP: connections, timeouts, retries
 """
 
 from ondot.sdk.app import Ondot
+from ondot.sdk.arguments import ArgumentError
 from ondot.sdk.client import Client
 from ondot.sdk.context import Context
 from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
 from ondot.sdk.handle import Handle, NotCommitted, NotSucceeded, ResultGone
-from ondot.sdk.handler import Handler
+from ondot.sdk.handler import BoundHandler, Handler
 from ondot.sdk.runs import RunHandle, RunNotSucceeded
 from ondot.sdk.transaction import Stale
 from ondot.sdk.workflow import Workflow
 
 __all__ = [
+    "ArgumentError",
+    "BoundHandler",
     "Client",
     "Context",
     "GiveUp",

@@ -9,10 +9,10 @@
 where it is written, when the module is imported; no server is needed.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType, TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, Unpack, overload
 from uuid import UUID
 
 import msgspec
@@ -20,6 +20,7 @@ import msgspec
 from ondot.model.app_release import check_app, check_release
 from ondot.model.errors import InvalidSchedule
 from ondot.sdk.client import Client
+from ondot.sdk.context import Context
 from ondot.sdk.handle import Handle, handle_by_id
 from ondot.sdk.handler import Handler, function_name
 from ondot.sdk.options import JobOptions, WorkflowOptions, read_options, read_secrets, seconds_of
@@ -34,6 +35,28 @@ JOBS_A_REQUEST = 1000
 """The most jobs that `enqueue_many` sends in one request."""
 BYTES_A_REQUEST = 8 * 1024 * 1024
 """The most bytes of their bodies: half of what a server accepts in a batch by default."""
+
+
+class Register(Protocol):
+    """What `@app.job(…)` with options returns: it makes a handler of a function."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Handler[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> Handler[P, R, P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[Context, P], R], /
+    ) -> Handler[P, R, Concatenate[Context, P], R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Handler[P, R, P, R]: ...
 
 
 class Ondot:
@@ -57,12 +80,21 @@ class Ondot:
         self._workflows: dict[str, WorkflowHandler[Any]] = {}
 
     @overload
-    def job(self, function: Callable[P, R], /) -> Handler[P, R]: ...
+    def job(
+        self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> Handler[P, R, Concatenate[Context, P], Coroutine[Any, Any, R]]: ...
 
     @overload
-    def job(
-        self, function: None = None, /, **options: Unpack[JobOptions]
-    ) -> Callable[[Callable[P, R]], Handler[P, R]]: ...
+    def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Handler[P, R, P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def job(self, function: Callable[Concatenate[Context, P], R], /) -> Handler[P, R, Concatenate[Context, P], R]: ...
+
+    @overload
+    def job(self, function: Callable[P, R], /) -> Handler[P, R, P, R]: ...
+
+    @overload
+    def job(self, function: None = None, /, **options: Unpack[JobOptions]) -> Register: ...
 
     def job(self, function: Callable[..., Any] | None = None, /, **options: Unpack[JobOptions]) -> Any:
         """Register a function. With `cron`, `every` or `rrule` it has a schedule, which the worker registers.
@@ -76,7 +108,7 @@ class Ondot:
             with _naming(name):
                 secrets = read_secrets(options.get("secrets"))
                 given, timing = read_options(options, name)
-            handler = Handler(
+            handler: Handler[..., Any] = Handler(
                 function,
                 name=name,
                 timing=timing,
@@ -84,6 +116,7 @@ class Ondot:
                 key=given.pop("key", None),
                 options=given,
                 secrets=secrets,
+                client=self.client,
                 submit=self._submit,
                 submit_many=self._submit_many,
             )
@@ -168,17 +201,18 @@ class Ondot:
         has the type that the function returns: `send_invoice.handle(id)`."""
         return handle_by_id(self.client, id_, lambda result: result)
 
-    async def _submit(self, body: dict[str, Any]) -> dict[str, Any]:
-        transaction = open_transaction(self)
-        return await (self.client.create_job(body) if transaction is None else transaction.submit(body))
-
-    async def _submit_many(self, bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    async def _submit(self, body: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         if (transaction := open_transaction(self)) is not None:
-            return await transaction.submit_many(bodies)
+            return await transaction.submit(body), False
+        return await self.client.create_job(body), True
+
+    async def _submit_many(self, bodies: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], bool]:
+        if (transaction := open_transaction(self)) is not None:
+            return await transaction.submit_many(bodies), False
         jobs: list[dict[str, Any]] = []
         for batch in batches(bodies):
             jobs += (await self.client.create_jobs(batch))["items"]
-        return jobs
+        return jobs, True
 
     async def close(self) -> None:
         await self.client.close()

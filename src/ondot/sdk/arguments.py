@@ -48,6 +48,10 @@ class ArgumentError(TypeError):
         self.expected = expected
 
 
+class BadArguments(ArgumentError):
+    """Raised in a worker by the call of a function whose payload does not fit."""
+
+
 class Arguments(Generic[P]):
     """The checked arguments of one call, of `handler.args(…)`, for `enqueue_many`."""
 

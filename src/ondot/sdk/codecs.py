@@ -247,7 +247,7 @@ _FLOATS: Final = (msgspec.inspect.FloatType, msgspec.inspect.AnyType)
 def _encode_other(value: Any) -> Any:
     if isinstance(value, PurePath):
         return str(value)
-    raise NotImplementedError(f"{type(value).__name__} is no type that can travel as JSON")
+    raise TypeError(f"a {type(value).__name__} cannot travel as JSON")
 
 
 def _decode_other(kind: type, value: Any) -> Any:

@@ -1,59 +1,67 @@
-"""A registered function (E3): called like the function itself, or run by a worker.
+"""A registered function (E3, D2): called like the function itself, or run by a worker.
 
-    await daily_report(ctx, "eu")                  runs here and now, without ondot
-    await daily_report.enqueue(region="eu")        a worker runs it now
-    await daily_report.enqueue_many([{…}, {…}])    a worker runs it once for each of these
-    await daily_report.schedule(at=…, region="eu") a worker runs it once, at that instant
-    await daily_report.enqueue(after=[job])        a worker runs it once that job has succeeded
+    await daily_report(ctx, "eu")                           runs here and now, without ondot
+    handle = await daily_report.enqueue("eu")               a worker runs it now
+    await handle.result()                                   what it returned, as annotated
+    await daily_report.options(in_="10m").enqueue("eu")     a worker runs it in ten minutes
+    await daily_report.enqueue_many(daily_report.args(region) for region in regions)
 
-Arguments are sent as JSON, by name. They are checked against the signature before a request is sent, and again by the
-worker, which may run another version of the code. A key among the options may name arguments, `"region:{region}"`; it
-is filled for each job.
+Arguments are sent as JSON, by name, and read by their annotations (`arguments`). They are checked before a request is
+sent, and again by the worker, which may run another version of the code. A key among the options may name arguments,
+`"region:{region}"`; it is filled for each job.
 """
 
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import Any, Final, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Unpack
 from uuid import UUID
 
-import msgspec
+from typing_extensions import ParamSpec, TypeVar
 
 from ondot.model.text import MAX_NAME, is_function_name
+from ondot.sdk.arguments import ArgumentError, Arguments, BadArguments, FunctionTypes, namespace_of
+from ondot.sdk.client import Client
 from ondot.sdk.context import Context
+from ondot.sdk.handle import Handle, handle_by_id
 from ondot.sdk.options import (
     ENQUEUED_ONLY,
     RECURRING_ONLY,
-    Duration,
+    EnqueueOptions,
     fill,
     names_in,
     of_function,
-    seconds_of,
+    read_enqueue_options,
     templates,
     with_keys_filled,
     without,
 )
+from ondot.sdk.parameters import Parameters, payload_of_event
 
 P = ParamSpec("P")
+"""What a caller passes to `enqueue`: the parameters without the context."""
 R = TypeVar("R")
+"""What the function returns, awaited."""
+C = ParamSpec("C", default=...)
+"""The parameters of the function itself, with the context."""
+V = TypeVar("V", default=Any)
+"""What a call of the function itself returns: for an async function, a coroutine."""
 
 Answer = dict[str, Any]
-Submit = Callable[[dict[str, Any]], Awaitable[Answer]]
-"""Creates a job from its body."""
-SubmitMany = Callable[[list[dict[str, Any]]], Awaitable[list[Answer]]]
+Submit = Callable[[dict[str, Any]], Awaitable[tuple[Answer, bool]]]
+"""Creates a job from its body. Returns the API's answer, and False if it was created in the caller's transaction."""
+SubmitMany = Callable[[list[dict[str, Any]]], Awaitable[tuple[list[Answer], bool]]]
 
-_INSTANT: Final = 'an aware datetime, or text in RFC 3339 such as "2030-01-31T09:00:00Z"'
-_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 TASK_NAME: Final = "ondot function "
 """The start of the names of tasks that run functions."""
-_NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-class Handler(Generic[P, R]):
+class Handler(Generic[P, R, C, V]):
+    """A registered function, as `@app.job` returns it."""
+
     def __init__(
         self,
-        function: Callable[P, R],
+        function: Callable[C, V],
         *,
         name: str | None = None,
         options: Mapping[str, Any] | None = None,
@@ -61,6 +69,7 @@ class Handler(Generic[P, R]):
         pause_after_failures: int | None = None,
         key: str | None = None,
         secrets: Sequence[str] = (),
+        client: Client | None = None,
         submit: Submit | None = None,
         submit_many: SubmitMany | None = None,
     ) -> None:
@@ -68,76 +77,74 @@ class Handler(Generic[P, R]):
         self.function: Final = function
         self.name: Final = function_name(name, function)
         self.is_async: Final = inspect.iscoroutinefunction(function)
-        self.options: Final = of_function(options or {}, self.name)
+        self.fields: Final = of_function(options or {}, self.name)
+        """The options of the function as fields of its jobs."""
         self.timing: Final = dict(timing) if timing else None
         self.pause_after_failures: Final = pause_after_failures
         self.key: Final = key or f"function:{self.name}"
         self.secrets: Final = tuple(secrets)
         """Those that it reads by `ctx.secret`."""
+        self._client = client
         self._submit = submit
         self._submit_many = submit_many
-        self.signature: Final = _signature(function)
-        self.takes_context: Final = _takes_context(self.signature)
+        namespace = namespace_of(function)
+        self.parameters: Final = Parameters(self.name, inspect.signature(function), namespace)
+        returns = self.parameters.signature.return_annotation
+        self.types: Final = FunctionTypes(self.name, self.parameters.own, returns, namespace)
+        """How its arguments and its result travel; `types.schema()` is the JSON Schema of its payload."""
         self._check_parameters()
         self._check_keys()
         self.task_name: Final = f"{TASK_NAME}{self.name}"
-        named = [p for p in self._own_parameters() if p.kind in _NAMED]
-        self._named: Final = frozenset(p.name for p in named)
-        self._needed: Final = frozenset(p.name for p in named if p.default is p.empty)
-        self._defaults: Final = {
-            p.name: p.default for p in self.signature.parameters.values() if p.default is not p.empty
-        }
-        self._enqueued: Final = without(self.options, RECURRING_ONLY)
+        self._enqueued: Final = without(self.fields, RECURRING_ONLY)
+        self._has_templates: Final = any(True for _ in templates(self.fields))
         functools.update_wrapper(self, function)
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, /, *args: C.args, **kwargs: C.kwargs) -> V:
+        """Run the function here and now, without ondot."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<Handler {self.name}>"
 
-    async def enqueue(self, **arguments: Any) -> Answer:
-        """Have a worker run it once, now. Returns the job that was created.
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Have a worker run it once, now, with these arguments. Raises ArgumentError if they do not fit."""
+        return await self._create(self.body(*args, **kwargs))
 
-        `after`: jobs that must have succeeded before, as the answers that created them, their ids or their keys; unless
-        the function has an argument of that name.
+    async def enqueue_many(self, many: Iterable[Arguments[P]], /) -> list[Handle[R]]:
+        """Have a worker run it once for each of these arguments, now: `f.enqueue_many(f.args(n) for n in numbers)`.
+
+        Returns the handles in the same order. In a transaction all jobs are one statement. Over HTTP each thousand is
+        one request, which creates all of its jobs or none.
         """
-        parents = self._take_parents(arguments)
-        return await self._create(self.body(arguments) | parents)
+        return await self._create_many([self._body(self._enqueued, self._payload_of(one)) for one in many])
 
-    async def enqueue_many(self, many: Iterable[Mapping[str, Any]]) -> list[Answer]:
-        """Have a worker run it once for each of these arguments, now. Returns the jobs that were created, in order.
+    def args(self, /, *args: P.args, **kwargs: P.kwargs) -> Arguments[P]:
+        """The arguments of one call, checked, for `enqueue_many`. Raises ArgumentError if they do not fit."""
+        return Arguments(self.name, self._payload(args, kwargs))
 
-        If arguments do not fit the function, nothing is sent. In a transaction all jobs are one statement. Over HTTP
-        each thousand is one request, which creates all of its jobs or none.
+    def options(self, **options: Unpack[EnqueueOptions]) -> "BoundHandler[P, R]":
+        """The same function with options for its next jobs: when they run, after which jobs, and how.
+
+        `at`: an aware datetime, or RFC 3339 text. `in_`: a delay. `after`: jobs that must have succeeded before, as
+        handles, ids or keys. `key`: of the job, so that the same job is not created twice; it may name arguments, as in
+        `"invoice:{number}"`. The others replace those of `@app.job` for these jobs; `labels` and `retry` are merged.
         """
-        bodies = [self.body(arguments) for arguments in many]
-        if self._submit_many is None:
-            raise self._no_app()
-        return await self._submit_many(bodies)
+        return BoundHandler(self, read_enqueue_options(options, self.name, self._enqueued))
 
-    async def schedule(
-        self, *, at: datetime | str | None = None, in_: Duration | None = None, **arguments: Any
-    ) -> Answer:
-        """Have a worker run it once: at an instant, or after a delay. Returns the job that was created."""
-        if (at is None) == (in_ is None):
-            raise TypeError("schedule takes one of `at` (an aware datetime) and `in_` (a timedelta, or seconds).")
-        when = {"in": seconds_of("in_", in_)} if at is None else {"at": instant_text(at)}
-        parents = self._take_parents(arguments)
-        body = self.body(arguments) | parents
-        if "debounce" in body:
-            raise TypeError(f"{self.name}: `debounce` decides when the job runs; use enqueue instead of schedule.")
-        return await self._create(body | {"schedule": when})
+    def handle(self, id_: UUID | str) -> Handle[R]:
+        """The handle of a job of this function that was enqueued elsewhere, by its id."""
+        return handle_by_id(self._needed_client(), id_, self.types.decode_result)
 
-    def body(self, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The body of a job that runs this function once with these arguments. Raises TypeError if they do not fit."""
-        return self._body(self._enqueued, dict(arguments or {}))
+    def body(self, /, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The body of a job that runs this function once with these arguments. Raises ArgumentError if they do not
+        fit."""
+        return self._body(self._enqueued, self._payload(args, kwargs))
 
     def recurring_body(self) -> dict[str, Any] | None:
         """The body of the job that recurs by the function's own schedule; None if it has none."""
         if self.timing is None:
             return None
-        options = without(self.options, ENQUEUED_ONLY)
+        options = without(self.fields, ENQUEUED_ONLY)
         body = self._of_event(options) if "event" in self.timing else self._body(options, {})
         body |= {"schedule": dict(self.timing), "key": self.key}
         if self.pause_after_failures is not None:
@@ -149,114 +156,108 @@ class Handler(Generic[P, R]):
         its data, by name."""
         if any(names_in(template) for _, template in templates(options)):
             raise TypeError(f"{self.name} is started by events, and its keys cannot name arguments.")
-        payload = payload_of_event(self._own_parameters())
+        payload = payload_of_event(self.parameters.own)
         return {"name": self.name, "target": {"function": self.name}, **options, "payload": payload}
 
-    def _body(self, options: Mapping[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-        self.bind(None, given)
-        body = {
-            "name": self.name,
-            "target": {"function": self.name},
-            **with_keys_filled(options, lambda option, template: self._fill_key(option, template, given)),
-        }
-        if given:
-            try:
-                body["payload"] = msgspec.to_builtins(given, str_keys=True)
-            except (TypeError, ValueError, RecursionError) as error:
-                raise TypeError(f"{self.name}: arguments are sent as JSON, and these cannot be: {error}") from None
+    def _body(self, fields: Mapping[str, Any], payload: dict[str, Any]) -> dict[str, Any]:
+        body = {"name": self.name, "target": {"function": self.name}, **fields}
+        if self._has_templates or fields is not self._enqueued:
+            body = with_keys_filled(body, lambda option, template: self._fill_key(option, template, payload))
+            if "key" in body:
+                body["key"] = self._fill_key("key", body["key"], payload)
+        if payload:
+            body["payload"] = payload
         return body
 
-    def bind(self, context: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """The arguments of the call. Raises TypeError, with the signature, if they do not fit."""
-        positional: tuple[Any, ...] = ()
-        named = dict(arguments)
-        if self.takes_context:
-            first = next(iter(self.signature.parameters.values()))
-            if first.name in named:
-                raise TypeError(f"{self.name}: the worker passes `{first.name}`; it cannot be an argument.")
-            if first.kind in _POSITIONAL:
-                positional = (context,)
-            else:
-                named[first.name] = context
-        if not self._fits(arguments):
-            try:
-                self.signature.bind(*positional, **named)
-            except TypeError as error:
-                raise TypeError(f"{self.name}: {error}; it takes {self._takes()}.") from None
-        return positional, named
-
-    def _fits(self, arguments: Mapping[str, Any]) -> bool:
-        """Whether they fit for certain. Quicker than binding the signature, which takes as long as a short function."""
-        return self._needed <= arguments.keys() <= self._named
+    # Arguments --------------------------------------------------------------------------------------------------------
 
     @property
-    def parameters(self) -> list[str]:
-        """The names of its arguments, without the context."""
-        return [parameter.name for parameter in self._own_parameters() if parameter.kind in _NAMED]
+    def takes_context(self) -> bool:
+        return self.parameters.has_context
 
-    def _take_parents(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """The jobs that it comes after, taken out of the arguments."""
-        if "after" not in arguments or "after" in self._named:
-            return {}
-        after = arguments.pop("after")
-        parents = after if isinstance(after, list | tuple) else [after]
-        ids = [parent.get("id") if isinstance(parent, Mapping) else getattr(parent, "id", parent) for parent in parents]
-        if wrong := [parent for parent, id_ in zip(parents, ids, strict=True) if not isinstance(id_, str | UUID)]:
-            raise TypeError(f"{self.name}: `after` takes jobs: answers of enqueue, ids or keys, got {wrong[0]!r:.60}.")
-        return {"depends_on": [str(id_) for id_ in ids]}
+    def bind(self, context: Context | None, payload: dict[str, Any]) -> Callable[[], Any]:
+        """The call of the function with the arguments of this payload. Raises ArgumentError if their names do not fit;
+        the call raises BadArguments if a value does not."""
+        self.parameters.check_names(payload)
+        if self.types.is_plain:
+            positional, named = self.parameters.arrange(context, payload)
+            return functools.partial(self.function, *positional, **named)
+        return functools.partial(self._decode_and_call, context, payload)
 
-    async def _create(self, body: dict[str, Any]) -> Answer:
-        if self._submit is None:
-            raise self._no_app()
-        return await self._submit(body)
+    def check_step(self, given: Mapping[str, Any], is_later: Callable[[Any], bool]) -> dict[str, Any]:
+        """The arguments of a step of a workflow as they travel; those that are known later stay as they are."""
+        self.parameters.check_names(given)
+        known = {name: value for name, value in given.items() if not is_later(value)}
+        return {**given, **self.types.encode(known)}
 
-    def _no_app(self) -> RuntimeError:
-        return RuntimeError(f"{self.name} belongs to no app: register it with `@app.job` of an `Ondot`.")
+    def _decode_and_call(self, context: Context | None, payload: dict[str, Any]) -> Any:
+        try:
+            arguments = self.types.decode(payload)
+        except ArgumentError as error:
+            raise BadArguments(str(error)) from None
+        positional, named = self.parameters.arrange(context, arguments)
+        return self.function(*positional, **named)
 
-    def _own_parameters(self) -> list[inspect.Parameter]:
-        """Without the context, which the worker passes."""
-        return list(self.signature.parameters.values())[1 if self.takes_context else 0 :]
+    def _payload(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call as they travel, by name."""
+        return self.types.encode(self.parameters.name_all(args, kwargs))
 
-    @property
-    def first_parameter(self) -> str | None:
-        """The first one that can be passed by name, without the context; None: it takes none."""
-        named = (p.name for p in self._own_parameters() if p.kind in {p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY})
-        return next(named, None)
+    def _payload_of(self, one: Arguments[P]) -> dict[str, Any]:
+        if getattr(one, "function", None) != self.name:
+            raise TypeError(
+                f"{self.name}: enqueue_many takes the arguments of calls, such as {self.name}.args(…) for each of them,"
+                f" got {one!r:.60}."
+            )
+        return one.payload
 
-    def _takes(self) -> str:
-        parameters = self._own_parameters()
-        return (
-            f"({', '.join(str(p.replace(annotation=p.empty)) for p in parameters)})" if parameters else "no arguments"
-        )
+    # Creating jobs ----------------------------------------------------------------------------------------------------
+
+    async def _create(self, body: dict[str, Any]) -> Handle[R]:
+        client = self._needed_client()
+        assert self._submit is not None
+        job, is_committed = await self._submit(body)
+        return Handle(client, job, self.types.decode_result, is_committed)
+
+    async def _create_many(self, bodies: list[dict[str, Any]]) -> list[Handle[R]]:
+        client, decode = self._needed_client(), self.types.decode_result
+        assert self._submit_many is not None
+        jobs, is_committed = await self._submit_many(bodies)
+        return [Handle(client, job, decode, is_committed) for job in jobs]
+
+    def _needed_client(self) -> Client:
+        if self._client is None:
+            raise RuntimeError(f"{self.name} belongs to no app: register it with `@app.job` of an `Ondot`.")
+        return self._client
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "schedule":
+                raise AttributeError(f"Write {self.name}.options(at=…) or .options(in_=…), then .enqueue(…).")
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _check_parameters(self) -> None:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise TypeError(f"{self.name} is a generator, which a worker does not iterate. Return the result instead.")
-        parameters = self._own_parameters()
-        needed = [p for p in parameters if p.default is p.empty and p.kind not in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
-        if unnamed := [p.name for p in needed if p.kind is p.POSITIONAL_ONLY]:
-            raise TypeError(
-                f"{self.name}: arguments are sent by name, and {', '.join(unnamed)} can only be positional."
-            )
+        needed = [p for p in self.parameters.own if p.name in self.parameters.needed]
         if needed and self.timing is not None and "event" not in self.timing:
             names = ", ".join(p.name for p in needed)
             raise TypeError(f"{self.name} runs by a schedule, which passes no arguments. Add defaults for: {names}.")
 
     def _check_keys(self) -> None:
         """A key may name only parameters. Checked when the function is registered, not at the first enqueue."""
-        parameters = self.signature.parameters.values()
-        takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
-        named = {p.name for p in self._own_parameters()}
-        for option, template in templates(self.options):
+        takes_any = self.parameters.takes_others
+        named = {p.name for p in self.parameters.own}
+        for option, template in templates(self.fields):
             try:
                 missing = [name for name in names_in(template) if name not in named]
             except ValueError as error:
                 raise TypeError(f"{self.name}: cannot fill the key of `{option}`: {error}") from None
             if missing and (not takes_any or (self.timing is not None and option not in ENQUEUED_ONLY)):
-                raise TypeError(f"{self.name}: `{option}` names {missing[0]!r}; it takes {self._takes()}.")
+                raise TypeError(f"{self.name}: `{option}` names {missing[0]!r}; it takes {self.parameters.text}.")
 
-    def _fill_key(self, option: str, template: str, given: Mapping[str, Any]) -> str:
-        arguments = {**self._defaults, **given}
+    def _fill_key(self, option: str, template: str, payload: Mapping[str, Any]) -> str:
+        arguments = {**self._defaults, **payload}
         if missing := [name for name in names_in(template) if name not in arguments]:
             raise TypeError(f"{self.name}: `{option}` is {template!r}, and there is no argument {missing[0]!r}.")
         try:
@@ -264,28 +265,36 @@ class Handler(Generic[P, R]):
         except (TypeError, ValueError, RecursionError) as error:
             raise TypeError(f"{self.name}: cannot fill `{option}`: {error}") from None
 
-
-def payload_of_event(parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
-    """The arguments that an event gives: `event` whole, and fields of its data for those without a default."""
-    return {
-        parameter.name: {"$from": "event" if parameter.name == "event" else f"event.data.{parameter.name}"}
-        for parameter in parameters
-        if parameter.kind in _NAMED and (parameter.name == "event" or parameter.default is parameter.empty)
-    }
+    @functools.cached_property
+    def _defaults(self) -> dict[str, Any]:
+        return self.types.encoded_defaults()
 
 
-def instant_text(at: object) -> str:
-    """The instant as it is written in a body."""
-    if isinstance(at, str):
-        try:
-            at = datetime.fromisoformat(at)
-        except ValueError:
-            raise ValueError(f"`at` must be {_INSTANT}, got {at!r:.80}.") from None
-    if not isinstance(at, datetime):
-        raise TypeError(f"`at` must be {_INSTANT}, got {at!r:.80}.")
-    if at.tzinfo is None:
-        raise ValueError("`at` must have a time zone: tzinfo=UTC for a datetime, Z or +01:00 at the end of text.")
-    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
+class BoundHandler(Generic[P, R]):
+    """A function with options for its next jobs, as `handler.options(…)` returns it. It can be used many times."""
+
+    def __init__(self, handler: Handler[P, R, ..., Any], fields: Mapping[str, Any]) -> None:
+        self._handler = handler
+        self._fields = fields
+
+    def __repr__(self) -> str:
+        return f"<BoundHandler {self._handler.name}>"
+
+    async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Have a worker run it once, with these arguments and options. Raises ArgumentError if they do not fit."""
+        return await self._handler._create(self.body(*args, **kwargs))
+
+    async def enqueue_many(self, many: Iterable[Arguments[P]], /) -> list[Handle[R]]:
+        """Have a worker run it once for each of these arguments: `f.options(…).enqueue_many(f.args(n) for n in …)`.
+
+        A `key` among the options must name arguments then: each job has its own.
+        """
+        handler = self._handler
+        return await handler._create_many([handler._body(self._fields, handler._payload_of(one)) for one in many])
+
+    def body(self, /, *args: P.args, **kwargs: P.kwargs) -> dict[str, Any]:
+        """The body of the job that `enqueue` creates."""
+        return self._handler._body(self._fields, self._handler._payload(args, kwargs))
 
 
 def function_name(given: str | None, function: object) -> str:
@@ -297,21 +306,3 @@ def function_name(given: str | None, function: object) -> str:
             f"{name[:MAX_NAME]!r} cannot be a function's name. Use up to {MAX_NAME} characters without blanks."
         )
     return name
-
-
-def _signature(function: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(function, eval_str=True)
-    except (NameError, SyntaxError, AttributeError, TypeError):
-        # Annotations may name what exists only for type checkers; they stay text.
-        return inspect.signature(function)
-
-
-def _takes_context(signature: inspect.Signature) -> bool:
-    first = next(iter(signature.parameters.values()), None)
-    if first is None or first.kind in {first.VAR_POSITIONAL, first.VAR_KEYWORD}:
-        return False
-    annotation = first.annotation
-    if isinstance(annotation, str):
-        return first.name == "ctx" or annotation.rpartition(".")[2] == "Context"
-    return first.name == "ctx" or (isinstance(annotation, type) and issubclass(annotation, Context))

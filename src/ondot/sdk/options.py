@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from string import Formatter
 from typing import Any, Final, Literal, TypedDict
+from uuid import UUID
 
 import msgspec
 
@@ -24,6 +25,7 @@ from ondot.model.secret import is_secret_name
 from ondot.model.text import MAX_NAME
 
 Path = tuple[str, ...]
+_INSTANT: Final = 'an aware datetime, or text in RFC 3339 such as "2030-01-31T09:00:00Z"'
 Duration = timedelta | float | str
 """A timedelta, seconds, or text such as "90s", "15m", "1h30m"."""
 
@@ -73,6 +75,36 @@ class WorkflowOptions(JobOptions, total=False):
     blocked_for: Duration | None
 
 
+class EnqueueOptions(TypedDict, total=False):
+    """The options of `handler.options(…)`: when a job runs, and what differs from the options of `@app.job`."""
+
+    at: datetime | str | None
+    """Run at this instant: an aware datetime, or RFC 3339 text."""
+    in_: Duration | None
+    """Run after this long."""
+    after: Any
+    """Run once these jobs have succeeded: a handle, an id or a key, or a list of them."""
+    key: str | None
+    """The key of the job: enqueuing it again changes it instead of creating another. It may name arguments."""
+    retries: int | None
+    retry: Mapping[str, Any] | None
+    timeout: Duration | None
+    priority: Priority | None
+    pool: str | None
+    labels: Mapping[str, str] | None
+    concurrency_key: str | None
+    key_concurrency: int | None
+    key_rate: str | Mapping[str, Any] | None
+    order_key: str | None
+    start_deadline: Duration | None
+    cancel_grace: Duration | None
+    unique: str | Mapping[str, Any] | None
+    debounce: Mapping[str, Any] | None
+    throttle: Mapping[str, Any] | None
+
+
+OF_A_CALL: Final = ("at", "in_", "after", "key")
+"""Options of `handler.options(…)` that are not those of a function."""
 OF_THE_HANDLER: Final = ("name", "secrets")
 """Options that are no fields of its jobs."""
 SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule", "event")
@@ -107,11 +139,7 @@ def read_options(options: Mapping[str, Any], name: str) -> tuple[dict[str, Any],
     Raises TypeError for an option that does not exist or does not fit beside another, InvalidSchedule for a schedule,
     and ValueError for any other value that a job cannot have.
     """
-    for option in options:
-        if option not in JobOptions.__annotations__:
-            close = get_close_matches(option, JobOptions.__annotations__, n=1)
-            advice = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(JobOptions.__annotations__)}."
-            raise TypeError(f"A job has no option `{option}`; {advice}")
+    _check_names(options, JobOptions.__annotations__)
     given = {option: _to_json(option, value) for option, value in options.items() if option not in OF_THE_HANDLER}
     given = {
         option: value
@@ -127,6 +155,85 @@ def read_options(options: Mapping[str, Any], name: str) -> tuple[dict[str, Any],
     if given or schedule:
         _check_bodies(given, schedule, name, origins)
     return given, schedule
+
+
+def read_enqueue_options(options: Mapping[str, Any], name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a job with these options, on top of those that the function of this name has.
+
+    Raises TypeError for an option that does not exist or does not fit beside another, and ValueError for a value that a
+    job cannot have.
+    """
+    for option in options:
+        if option in JobOptions.__annotations__ and option not in EnqueueOptions.__annotations__:
+            raise TypeError(f"{name}: `{option}` is for all jobs of the function: write it in @app.job.")
+    try:
+        _check_names(options, EnqueueOptions.__annotations__)
+        given = {option: _to_json(option, value) for option, value in options.items() if option not in OF_A_CALL}
+        given = {option: value for option, value in given.items() if value is not None}
+        _check_company(given, recurs=False)
+        if "retries" in given:
+            given["retry"] = given.get("retry", {}) | {"max_retries": given.pop("retries")}
+        if given:
+            _check_bodies(given, None, name, {("retry", "max_retries"): ("retries",)})
+        for option in ("retry", "labels"):
+            if option in given and option in fields:
+                given[option] = {**fields[option], **given[option]}
+        of_call = _of_call(options, is_debounced="debounce" in given or "debounce" in fields)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"{name}: {error}") from None
+    return {**fields, **given, **of_call}
+
+
+def _check_names(options: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+    for option in options:
+        if option not in known:
+            close = get_close_matches(option, known, n=1)
+            advice = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(known)}."
+            raise TypeError(f"A job has no option `{option}`; {advice}")
+
+
+def _of_call(options: Mapping[str, Any], *, is_debounced: bool) -> dict[str, Any]:
+    """When a job runs, after which others, and its key, as fields of its body."""
+    at, in_, after, key = (options.get(option) for option in OF_A_CALL)
+    fields: dict[str, Any] = {}
+    if at is not None and in_ is not None:
+        raise TypeError("`at` and `in_` both say when it runs; leave one out.")
+    if is_debounced and (at is not None or in_ is not None):
+        raise TypeError("`debounce` decides when the job runs; leave out `at` and `in_`.")
+    if at is not None:
+        fields["schedule"] = {"at": instant_text(at)}
+    if in_ is not None:
+        fields["schedule"] = {"in": seconds_of("in_", in_)}
+    if after is not None:
+        fields["depends_on"] = _parents(after)
+    if key is not None:
+        if not isinstance(key, str) or not key:
+            raise TypeError(f'`key` must be text, such as "invoice:7", got {key!r:.60}.')
+        fields["key"] = key
+    return fields
+
+
+def _parents(after: Any) -> list[str]:
+    """The ids or keys of jobs: of handles, of answers of the API, or as they are."""
+    parents = after if isinstance(after, list | tuple | set | frozenset) else [after]
+    ids = [parent.get("id") if isinstance(parent, Mapping) else getattr(parent, "id", parent) for parent in parents]
+    if wrong := [parent for parent, id_ in zip(parents, ids, strict=True) if not isinstance(id_, str | UUID)]:
+        raise TypeError(f"`after` takes jobs: handles, ids or keys, got {wrong[0]!r:.60}.")
+    return [str(id_) for id_ in ids]
+
+
+def instant_text(at: object) -> str:
+    """The instant as it is written in a body."""
+    if isinstance(at, str):
+        try:
+            at = datetime.fromisoformat(at)
+        except ValueError:
+            raise ValueError(f"`at` must be {_INSTANT}, got {at!r:.80}.") from None
+    if not isinstance(at, datetime):
+        raise TypeError(f"`at` must be {_INSTANT}, got {at!r:.80}.")
+    if at.tzinfo is None:
+        raise ValueError("`at` must have a time zone: tzinfo=UTC for a datetime, Z or +01:00 at the end of text.")
+    return at.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
 def seconds_of(option: str, duration: object) -> int | float:

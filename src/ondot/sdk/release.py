@@ -17,9 +17,15 @@ LENGTH: Final = 12
 
 def compute_release(app: "Ondot") -> str:
     functions = {
-        name: [handler.options, handler.timing, handler.pause_after_failures, handler.key, handler.parameters]
+        name: [
+            handler.fields,
+            handler.timing,
+            handler.pause_after_failures,
+            handler.key,
+            [parameter.name for parameter in handler.parameters.own],
+        ]
         for name, handler in app.handlers.items()
     }
-    workflows = {name: [handler.options, handler.target] for name, handler in app.workflows.items()}
+    workflows = {name: [handler.fields, handler.target] for name, handler in app.workflows.items()}
     declared = msgspec.json.encode([functions, workflows, app.schedules()], order="sorted")
     return hashlib.sha256(declared).hexdigest()[:LENGTH]

@@ -130,6 +130,18 @@ class MapHandle(StepHandle[R]):
         return self._value("items")
 
 
+def is_known_later(given: object) -> bool:
+    """Whether an argument is or holds a value that is known only when the workflow runs."""
+    match given:
+        case Value() | StepHandle():
+            return True
+        case Mapping():
+            return any(map(is_known_later, given.values()))
+        case list() | tuple():
+            return any(map(is_known_later, given))
+    return False
+
+
 def read_values(given: object) -> tuple[Any, frozenset[str], set[int]]:
     """An argument as JSON with references; the steps that it needs, and the ids of the workflows they are of."""
     match given:

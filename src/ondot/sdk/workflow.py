@@ -12,7 +12,6 @@ results of steps are values that are known later (`values`). A step that gets a 
 the graph by the same code as the server's. An error names the line.
 """
 
-import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, TypeVar
@@ -22,7 +21,7 @@ import msgspec
 from ondot.model.job import Priority
 from ondot.sdk.handler import Handler
 from ondot.sdk.options import Duration, fill, names_in, seconds_of, templates, with_keys_filled
-from ondot.sdk.values import Condition, MapHandle, StepHandle, Value, read_values
+from ondot.sdk.values import Condition, MapHandle, StepHandle, Value, is_known_later, read_values
 
 R = TypeVar("R")
 When = Literal["success", "no_failure", "failure", "ended"]
@@ -95,7 +94,7 @@ class Workflow:
         """
         given = {**arguments, **(args or {})}
         step = self._of_function(function, retries, timeout, pool, priority)
-        self._bind(function, given)
+        given = self._bind(function, given)
         step |= {"when": when, "finally": finally_ or None, "handles": handles or None, "default": default}
         handle: StepHandle[R] = StepHandle(self._name(name, function.name), self, _line())
         self._add(handle, step, after, given, if_)
@@ -133,7 +132,7 @@ class Workflow:
         if not _names_item(given):
             given = {self._first_free(function, given): self.item, **given}
         step = self._of_function(function, retries, timeout, pool, priority)
-        self._bind(function, given)
+        given = self._bind(function, given)
         spec: dict[str, Any] = {"concurrency": concurrency, "tolerate": _tolerate(tolerate)}
         handle: MapHandle[R] = MapHandle(self._name(name, function.name), self, _line())
         if each is not None:
@@ -303,7 +302,7 @@ class Workflow:
         """The call of a function, with the options that the function has and those of this step."""
         if not isinstance(function, Handler):
             raise self._error(f"A step calls a function of the app: decorate {function!r:.60} with @app.job.")
-        options = {key: value for key, value in function.options.items() if key in OF_A_STEP}
+        options = {key: value for key, value in function.fields.items() if key in OF_A_STEP}
         for option, template in templates(options):
             if names_in(template):
                 raise self._error(
@@ -320,14 +319,15 @@ class Workflow:
         }
         return {"target": {"function": function.name}, **options, **_given(own)}
 
-    def _bind(self, function: Handler[..., Any], given: Mapping[str, Any]) -> None:
+    def _bind(self, function: Handler[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as they travel; values that are known later stay as they are."""
         try:
-            function.bind(None, given)
+            return function.check_step(given, is_known_later)
         except TypeError as error:
             raise self._error(str(error)) from None
 
     def _first_free(self, function: Handler[..., Any], given: Mapping[str, Any]) -> str:
-        free = [name for name in function.parameters if name not in given]
+        free = [name for name in function.parameters.names if name not in given]
         if not free:
             raise self._error(f"{function.name} has no argument left for the item: give one of them w.item.")
         return free[0]
@@ -392,7 +392,7 @@ def _names_item(value: object) -> bool:
     return False
 
 
-def describe(function: Callable[..., None], name: str, parameters: Mapping[str, inspect.Parameter]) -> Workflow:
+def describe(function: Callable[..., None], name: str, parameters: Sequence[str]) -> Workflow:
     """Have a function describe its workflow; its own arguments are those of the run."""
     workflow = Workflow(name)
     function(workflow, **{parameter: workflow.payload[parameter] for parameter in parameters})

@@ -8,6 +8,7 @@ from typing import Final
 
 import ondot
 from ondot.model.outcome import AttemptError, Failed
+from ondot.sdk.arguments import BadArguments
 from ondot.sdk.decisions import GiveUp, RetryAt, RetryIn
 from ondot.targets.text import one_line, storable
 
@@ -23,6 +24,8 @@ _OWN: Final = str(Path(ondot.__file__).parent) + "/"
 
 def report_exception(error: BaseException) -> Failed:
     match error:
+        case BadArguments():
+            return Failed(AttemptError("bad-arguments", one_line(str(error))), retryable=False)
         case GiveUp():
             return Failed(AttemptError("gave_up", one_line(_text(error)) or "The function gave up."), retryable=False)
         case RetryIn():

@@ -10,7 +10,7 @@ the worker can recycle its process.
 import asyncio
 import gc
 import os
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
@@ -21,6 +21,7 @@ import msgspec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
 from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, End, Interrupt, Target
+from ondot.sdk.arguments import ArgumentError, BadArguments
 from ondot.sdk.handler import TASK_NAME, Handler
 from ondot.targets.cancelling import not_called
 from ondot.targets.function.attempt import Attempt
@@ -128,22 +129,24 @@ class FunctionCaller(Target[FunctionTarget]):
                 attempt.task.cancel()
         self._threads.close()
 
-    def _prepare(self, spec: FunctionTarget, call: Call) -> tuple[Handler[..., Any], Attempt, "partial[Any]"] | Failed:
+    def _prepare(
+        self, spec: FunctionTarget, call: Call
+    ) -> tuple[Handler[..., Any], Attempt, Callable[[], Any]] | Failed:
         handler = self._handlers.get(spec.name)
         if handler is None:
             return self._report_unknown(spec.name)
-        item = None if call.item_no is None else handler.first_parameter
+        item = None if call.item_no is None else next(iter(handler.parameters.names), None)
         arguments = _arguments(call.payload, item)
         if isinstance(arguments, Failed):
             return arguments
         attempt = Attempt(call, self.deadlines.loop)
         try:
-            positional, named = handler.bind(attempt.context() if handler.takes_context else None, arguments)
-        except TypeError as error:
-            return Failed(AttemptError("bad_arguments", one_line(str(error))), retryable=False)
-        return handler, attempt, partial(handler.function, *positional, **named)
+            function = handler.bind(attempt.context() if handler.takes_context else None, arguments)
+        except ArgumentError as error:
+            return report_exception(BadArguments(str(error)))
+        return handler, attempt, function
 
-    def _start(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> None:
+    def _start(self, handler: Handler[..., Any], attempt: Attempt, function: Callable[[], Any]) -> None:
         context = copy_context()
         context.run(PRINTING.set, attempt.write)
         if attempt.call.traceparent is not None:
@@ -152,21 +155,23 @@ class FunctionCaller(Target[FunctionTarget]):
             self._run(handler, attempt, function), name=handler.task_name, context=context
         )
 
-    async def _run(self, handler: Handler[..., Any], attempt: Attempt, function: "partial[Any]") -> Succeeded | Failed:
+    async def _run(
+        self, handler: Handler[..., Any], attempt: Attempt, function: Callable[[], Any]
+    ) -> Succeeded | Failed:
         """Never raises but for its own cancellation."""
         forks = _FORKS.count
         try:
             if handler.is_async:
                 attempt.begin()
-                return _report(await function())
+                return _report(handler, await function())
             attempt.in_thread = True
-            value = await self._threads.run(partial(_run_in_thread, function, attempt))
+            value = await self._threads.run(partial(_run_in_thread, handler, function, attempt))
             attempt.in_thread = False
             if isinstance(value, (Succeeded, Failed)):
                 return value
             if attempt.is_cancelled() and (task := attempt.task) is not None:
                 task.cancel()
-            return _report(await value)
+            return _report(handler, await value)
         except asyncio.CancelledError as error:
             if attempt.ended or attempt.saw_cancel:
                 raise
@@ -307,7 +312,7 @@ def _arguments(payload: bytes, item: str | None = None) -> dict[str, Any] | Fail
     try:
         value = msgspec.json.decode(payload)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        return Failed(AttemptError("bad_arguments", one_line(f"The payload cannot be read: {error}")), retryable=False)
+        return Failed(AttemptError("bad-arguments", one_line(f"The payload cannot be read: {error}")), retryable=False)
     if isinstance(value, dict):
         return value
     if item is not None:
@@ -318,10 +323,10 @@ def _arguments(payload: bytes, item: str | None = None) -> dict[str, Any] | Fail
         "A function takes its arguments by name, so the payload must be an object, such as "
         f'{{"region": "eu"}}, or null, got {type(value).__name__}.'
     )
-    return Failed(AttemptError("bad_arguments", message), retryable=False)
+    return Failed(AttemptError("bad-arguments", message), retryable=False)
 
 
-def _run_in_thread(function: Any, attempt: Attempt) -> Any:
+def _run_in_thread(handler: Handler[..., Any], function: Callable[[], Any], attempt: Attempt) -> Any:
     """The report, also built in the thread; for a decorated async function, the awaitable that it returned."""
     forks = _FORKS.count
     attempt.thread_runs = True
@@ -329,7 +334,7 @@ def _run_in_thread(function: Any, attempt: Attempt) -> Any:
         if not attempt.begin():
             return Succeeded()  # its report is no longer wanted
         value = function()
-        return value if isawaitable(value) else _report(value)
+        return value if isawaitable(value) else _report(handler, value)
     except BaseException as error:  # noqa: BLE001 - the user's handler
         return report_exception(error)
     finally:
@@ -358,11 +363,11 @@ def _exit_if_forked_since(forks: int) -> None:
         os._exit(0)
 
 
-def _report(value: object) -> Succeeded | Failed:
+def _report(handler: Handler[..., Any], value: object) -> Succeeded | Failed:
     if value is None:
         return Succeeded()
     try:
-        encoded = msgspec.json.encode(value)
+        encoded = handler.types.encode_result(value)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         message = f"The function did not return JSON: {error}"
         return Failed(AttemptError("result_not_json", one_line(message)), retryable=False)
