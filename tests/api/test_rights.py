@@ -27,6 +27,7 @@ NEEDED: Final[dict[str, Right]] = {
     "POST /v1/jobs": WRITE,
     "GET /v1/jobs": READ,
     "POST /v1/jobs/batch": WRITE,
+    "POST /v1/jobs/wait": READ,
     "GET /v1/jobs/{id}": READ,
     "PUT /v1/jobs/{id}": WRITE,
     "PATCH /v1/jobs/{id}": WRITE,

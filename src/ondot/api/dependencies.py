@@ -16,6 +16,7 @@ from ondot.api.quotas import QuotaGuard
 from ondot.api.request_id import request_id_of
 from ondot.api.traces import caller_trace
 from ondot.api.wrong_keys import WrongKeys
+from ondot.flow.awaited import AwaitedJobs
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.events.hooks import Hooks
 from ondot.flow.events.receive import EventReceiver
@@ -67,6 +68,7 @@ class Services:
     """None: no ceiling is set, and every job is accepted."""
     quotas: QuotaGuard = field(init=False)
     crowds: Crowds = field(init=False)
+    awaited: AwaitedJobs = field(init=False)
 
     def __post_init__(self) -> None:
         self.vault = Vault(self.database, self.kms)
@@ -79,6 +81,7 @@ class Services:
         self.intake = Intake(self.database.settings)
         self.quotas = QuotaGuard(self.database)
         self.crowds = Crowds(self.database)
+        self.awaited = AwaitedJobs(self.database, self.stopping)
         ceiling = self.database.settings.queue_ceiling
         self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)
 

@@ -28,6 +28,7 @@ from ondot.api.request_id import request_id_of
 from ondot.api.routes import (
     alerts,
     audit,
+    awaited,
     backfills,
     bulk,
     channels,
@@ -61,6 +62,7 @@ from ondot.api.routes import (
     webhooks,
     workflows,
 )
+from ondot.api.routes.awaited import WaitBody
 from ondot.api.routes.events import CloudEventBody
 from ondot.api.routes.executions import CancelBody
 from ondot.api.routes.past_events import ReplayEventBody, TryBody
@@ -101,6 +103,7 @@ LONGEST_PATH = 200
 
 PARTS = (
     create,
+    awaited,
     jobs,
     workflows,
     run_steps,
@@ -142,6 +145,7 @@ BODIES = (
     PreviewBody,
     ResumeBody,
     RunBody,
+    WaitBody,
     CancelBody,
     CloudEventBody,
     DecisionBody,

@@ -22,7 +22,7 @@ Version = Literal["same", "current"]
 
 
 class Client(Requests):
-    """Can be used in any event loop, also in several one after another: each gets its own connections."""
+    """Can be used in any event loop, also in several at the same time: each gets its own connections."""
 
     # Jobs.
 
@@ -32,6 +32,12 @@ class Client(Requests):
     async def create_jobs(self, bodies: Sequence[Mapping[str, Any]], idempotency_key: str | None = None) -> Json:
         """Creates all jobs or none; `items` of the answer are in the same order."""
         return await self._make("/v1/jobs/batch", {"jobs": list(bodies)}, idempotency_key)
+
+    async def wait_for_jobs(self, ids: Sequence[Id], wait: float = 25) -> Json:
+        """Wait until the first of these jobs has ended, at most 25 s: `items` has how those that have ended did, and
+        `unknown` the ids of jobs that do not exist. Handles call it for all jobs that the process awaits."""
+        body = {"ids": [str(id_) for id_ in ids], "wait": wait}
+        return self._answer(await self._send("POST", "/v1/jobs/wait", body=body, longer_s=wait))
 
     async def list_jobs(self, **filters: Any) -> Json:
         return await self._call("GET", "/v1/jobs", query=filters)

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 from uuid import UUID
 
 from ondot.model.errors import NotFound
-from ondot.sdk.awaited import Ended, wait_for_end
+from ondot.sdk.awaited import Ended, awaited_jobs
 from ondot.sdk.client import Client
 from ondot.sdk.options import Duration, seconds_of
 
@@ -120,12 +120,12 @@ class JobHandle:
             raise self._deleted()
         return None
 
-    async def _end(self, timeout: Duration | None) -> Mapping[str, Any]:  # noqa: ASYNC109 - as asyncio.wait_for
+    async def _end(self, timeout: Duration | None) -> Ended:  # noqa: ASYNC109 - as asyncio.wait_for
         """The latest run, once the job has ended."""
         timeout_s = None if timeout is None else seconds_of("timeout", timeout)
         try:
             async with asyncio.timeout(timeout_s):
-                ended: Ended = await wait_for_end(self._client, self.id)
+                ended: Ended = await awaited_jobs(self._client).end_of(self.id)
         except NotFound as error:
             raise self._not_found(error) from None
         except TimeoutError:
@@ -134,9 +134,9 @@ class JobHandle:
                 f"`ondot job explain {self.id}`."
             ) from None
         self._committed = True
-        if ended.execution is None:
+        if ended["execution_id"] is None:
             raise self._deleted()
-        return ended.execution
+        return ended
 
     def _not_found(self, error: NotFound) -> ResultGone | NotCommitted:
         if self._committed:
@@ -168,13 +168,21 @@ class Handle(JobHandle, Generic[R]):
         Raises NotSucceeded if it ended otherwise, TimeoutError if it has not ended in time, ResultGone if its history
         is no longer kept, and NotCommitted before the commit of the transaction that it was enqueued in.
         """
-        execution = await self._end(timeout)
-        if execution["state"] != "SUCCEEDED":
-            raise not_succeeded(self.job.get("name"), execution)
-        result = execution.get("result")
-        if isinstance(result, dict) and result.keys() & {"$object", "$cut"}:
-            result = await self._client.execution_result(execution["id"])
-        return self._decode(result)
+        ended = await self._end(timeout)
+        if ended["state"] != "SUCCEEDED":
+            raise not_succeeded(self.job.get("name"), ended)
+        return self._decode(await self._whole_result(ended))
+
+    async def _whole_result(self, ended: Ended) -> Any:
+        result = ended["result"]
+        if ended["result_omitted"] or (isinstance(result, dict) and result.keys() == {"$object"}):
+            result = await self._client.execution_result(ended["execution_id"])
+        if isinstance(result, dict) and result.keys() == {"$cut"}:
+            raise ResultGone(
+                f"The result of the job {self.id} was cut, because it could not be stored: {result['$cut'].get('why')}."
+                f" Its beginning: `ondot execution get {ended['execution_id']}`."
+            )
+        return result
 
 
 def handle_by_id(client: Client, id_: UUID | str, decode: Callable[[Any], R]) -> Handle[R]:
@@ -186,22 +194,22 @@ def handle_by_id(client: Client, id_: UUID | str, decode: Callable[[Any], R]) ->
     return Handle(client, {"id": str(id_)}, decode)
 
 
-def not_succeeded(name: str | None, execution: Mapping[str, Any]) -> NotSucceeded:
-    error = execution.get("error") if isinstance(execution.get("error"), dict) else None
-    kind, message = (error.get("type") or error.get("code"), error.get("message")) if error else (None, None)
-    attempts = int(execution["attempt"])
-    because = str(message or kind or execution.get("reason") or "")
+def not_succeeded(name: str | None, ended: Ended) -> NotSucceeded:
+    error = ended["error"] or {}
+    kind, message = error.get("type") or error.get("code"), error.get("message")
+    attempts = int(ended["attempt"])
+    because = str(message or kind or ended["reason"] or "")
     after = f" after {attempts} attempts" if attempts > 1 else ""
-    text = f"{name or execution.get('job_name') or 'The job'} is {execution['state']}{after}"
+    text = f"{name or 'The job ' + ended['job_id']} is {ended['state']}{after}"
     text += f": {because[:LONGEST_MESSAGE]}" if because else ""
     return NotSucceeded(
-        f"{text.rstrip('.')}. See `ondot execution get {execution['id']}`.",
-        job_id=str(execution["job_id"]),
-        execution_id=str(execution["id"]),
-        state=str(execution["state"]),
+        f"{text.rstrip('.')}. See `ondot execution get {ended['execution_id']}`.",
+        job_id=ended["job_id"],
+        execution_id=ended["execution_id"],
+        state=ended["state"],
         error_type=kind,
         error_message=message,
-        reason=execution.get("reason"),
+        reason=ended["reason"],
         attempts=attempts,
     )
 

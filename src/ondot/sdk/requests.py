@@ -8,6 +8,7 @@ retry; with the same key the server creates it once (P2).
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
@@ -24,14 +25,24 @@ from ondot.telemetry.trace_context import current_trace
 if TYPE_CHECKING:
     import httpx2  # loaded at the first request: 35 ms that importing a module with functions need not take
 
+    from ondot.sdk.awaited import AwaitedJobs
+
 RETRIES: Final = 3
 LONGEST_WAIT_S: Final = 10.0
 
 Json = dict[str, Any]
 
 
+@dataclass(slots=True)
+class OfLoop:
+    """What a client has in one event loop: connections, and the jobs that are awaited (`awaited`)."""
+
+    http: "httpx2.AsyncClient"
+    awaited: "AwaitedJobs | None" = None
+
+
 class Requests:
-    """Can be used in any event loop, also in several one after another: each gets its own connections."""
+    """Can be used in any event loop, also in several at the same time: each gets its own connections."""
 
     def __init__(
         self, url: str | None = None, api_key: str | None = None, timeout_s: float = 30, *, tenant: str | None = None
@@ -41,13 +52,16 @@ class Requests:
         self._given_url = url
         self._given_key = api_key
         self._timeout_s = timeout_s
-        self._http: httpx2.AsyncClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._of_loops: dict[asyncio.AbstractEventLoop, OfLoop] = {}
 
     async def close(self) -> None:
-        http, self._http = self._http, None
-        if http is not None and self._loop is asyncio.get_running_loop():
-            await http.aclose()
+        """Close the connections of the running loop."""
+        if (of_loop := self._of_loops.pop(asyncio.get_running_loop(), None)) is not None:
+            await of_loop.http.aclose()
+
+    def forget_connections(self) -> None:
+        """Open new ones for the next request of each loop."""
+        self._of_loops.clear()
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,11 +149,18 @@ class Requests:
             ) from error
 
     def _client(self) -> "httpx2.AsyncClient":
+        return self.of_loop().http
+
+    def of_loop(self) -> OfLoop:
+        """What belongs to the running loop. Loops of several threads use one client at the same time."""
         loop = asyncio.get_running_loop()
-        if self._http is None or self._loop is not loop:
+        found = self._of_loops.get(loop)
+        if found is None:
             # Connections of a loop that has ended (an earlier `asyncio.run`) cannot be used again.
-            self._http, self._loop = self._open(), loop
-        return self._http
+            for ended in [known for known in list(self._of_loops) if known.is_closed()]:
+                self._of_loops.pop(ended, None)
+            found = self._of_loops[loop] = OfLoop(self._open())
+        return found
 
     def _open(self) -> "httpx2.AsyncClient":
         import httpx2

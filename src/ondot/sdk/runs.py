@@ -30,10 +30,10 @@ class RunHandle(JobHandle):
         Raises RunNotSucceeded if it is BLOCKED or ended otherwise, with the steps that failed; TimeoutError if it has
         not ended in time; ResultGone if its history is no longer kept.
         """
-        execution = await self._end(timeout)
-        if execution["state"] == "SKIPPED":
-            raise _not_succeeded(execution)
-        run = await self._client.get_run(execution["id"])
+        ended = await self._end(timeout)
+        if ended["state"] == "SKIPPED":
+            raise _not_succeeded({**ended, "id": ended["execution_id"]})
+        run = await self._client.get_run(ended["execution_id"])
         if run["state"] != "SUCCEEDED":
             raise _not_succeeded(run)
         return {step["name"]: step["result"] for step in run["steps"] if step["state"] == "SUCCEEDED"}

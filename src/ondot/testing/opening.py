@@ -122,6 +122,7 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
             await engine.start()
             await register(database, app, [])
             world = World(database, engine, app.client, receivers, app, transport.created, failures)
+            transport.run_due = world.run_due_if_idle
             try:
                 yield world
             finally:

@@ -118,6 +118,13 @@ class World:
         """Run everything that is due now, and what follows from it at this instant; the clock does not move."""
         await self.run_until(self.now)
 
+    async def run_due_if_idle(self) -> bool:
+        """Run what is due, unless that happens already or the world is down. For results that a test awaits."""
+        if self._busy or self._is_down:
+            return False
+        await self.run_due()
+        return True
+
     def outage(self, *, until: datetime | str | None = None) -> "Outage":
         """Schedulers and workers are down while the clock moves; the API answers.
 
