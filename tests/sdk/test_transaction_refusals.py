@@ -126,9 +126,10 @@ async def test_the_alias_of_a_connection_of_django_is_enough(app: Ondot, monkeyp
         (lambda: sessionmaker(create_engine("postgresql+psycopg://h/d")), "from it"),
         (lambda: Session(create_engine("sqlite://")), "got one to sqlite"),
         (lambda: asyncpg.create_pool("postgresql://h/d"), "from it"),
+        (lambda: create_async_engine("postgresql+psycopg://h/d").connect(), "not connected"),
         (lambda: None, "got builtins.NoneType"),
     ],
-    ids=["object", "engine", "async-engine", "sessionmaker", "sqlite", "pool", "none"],
+    ids=["object", "engine", "async-engine", "sessionmaker", "sqlite", "pool", "not-connected", "none"],
 )
 async def test_what_is_no_connection_is_refused(app: Ondot, make: Callable[[], Any], advice: str) -> None:
     with pytest.raises(TypeError, match=advice):

@@ -212,9 +212,7 @@ _KINDS: Final[dict[str, Callable[[Any], Connection]]] = {
     "sqlalchemy.Session": SqlAlchemySession,
     "sqlalchemy.Connection": SqlAlchemy,
     "sqlalchemy.AsyncSession": lambda session: SqlAlchemyAsync(session, SqlAlchemySession(session.sync_session)),
-    "sqlalchemy.AsyncConnection": lambda connection: SqlAlchemyAsync(
-        connection, SqlAlchemy(connection.sync_connection)
-    ),
+    "sqlalchemy.AsyncConnection": lambda connection: SqlAlchemyAsync(connection, SqlAlchemy(_started(connection))),
     "psycopg.Connection": lambda connection: Psycopg(connection, _psycopg_cursor("Cursor")),
     "psycopg.AsyncConnection": lambda connection: PsycopgAsync(connection, _psycopg_cursor("AsyncCursor")),
     "psycopg2.connection": lambda connection: Psycopg(connection, _psycopg2_cursor),
@@ -227,6 +225,16 @@ def _advice(names: set[str]) -> str:
     if any(name.endswith(("Engine", "Pool", "sessionmaker", "ConnectionPool")) for name in names):
         return "Take a connection or a session from it, and pass that one."
     return "With another driver, run SELECT ondot.enqueue('function_name', '{\"argument\": 1}') in your transaction."
+
+
+def _started(connection: Any) -> Any:
+    """The connection inside an AsyncConnection, which has one once it is entered."""
+    if (inner := connection.sync_connection) is None:
+        raise TypeError(
+            "This AsyncConnection is not connected. Write `async with engine.begin() as connection, "
+            "app.transaction(connection):`."
+        )
+    return inner
 
 
 def _psycopg_cursor(kind: str) -> Callable[[Any], Any]:
