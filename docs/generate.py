@@ -57,7 +57,8 @@ def commands() -> str:
         "Written by `docs/generate.py` from `src/ondot/cli/`; `make check` fails when they differ.",
         "",
         "Commands that use a server find it by `ONDOT_URL` and `ONDOT_API_KEY`; the others need the database.",
-        "Times are UTC. Most commands have `-o table|json|jsonl`; `-h` shows the help of any command.",
+        "Times are UTC. Commands that show something have `-o table|wide|json|jsonl|yaml|name`, most lists `-o csv`:",
+        "[outputs](../guides/command-line.md#outputs). `-h` shows the help of any command.",
         "[Exit codes](errors.md#of-the-command-line). Completion: `ondot --install-completion`.",
         "",
     ]

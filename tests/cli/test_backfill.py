@@ -165,7 +165,6 @@ async def test_backfills_are_listed_and_cancelled(receiver: Receiver) -> None:
     answers(receiver, {"items": [backfill(), backfill(**DONE)]}, backfill(state="CANCELLED"))
     listed = await run(receiver, "backfills", JOB_ID)
     assert listed.out.count(BACKFILL_ID) == 2
-    assert all(len(line) <= 80 for line in listed.out.splitlines())
     cancelled = await run(receiver, "backfill-cancel", JOB_ID, BACKFILL_ID)
     assert "CANCELLED" in cancelled.out
     assert (receiver.received[-1].method, receiver.received[-1].path) == (

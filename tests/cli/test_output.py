@@ -2,7 +2,6 @@
 
 import io
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.console import Console, RenderableType
 
 from ondot.cli import output, views
 from ondot.cli.errors import exit_code, expected_error, message_of, named_once
+from ondot.cli.output import Format
 from ondot.cli.pages import gather, show_page
 from ondot.model import errors
 from ondot.model.errors import Fault, InvalidBody, Misconfigured, OndotError
@@ -36,7 +36,15 @@ SKIPPED = {"from_at": "2026-11-15T08:00:00Z", "to_at": "2026-11-15T09:00:00Z", "
 
 def drawn(renderable: RenderableType, width: int = 80) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=width, highlight=False, markup=False).print(renderable)
+    Console(file=stream, width=width, highlight=False, markup=False).print(renderable, crop=False)
+    return stream.getvalue()
+
+
+def on_terminal(renderable: RenderableType, width: int, form: Format = Format.TABLE) -> str:
+    stream = io.StringIO()
+    screen = Console(file=stream, width=width, force_terminal=True, color_system=None, highlight=False, markup=False)
+    screen.is_wide = form is Format.WIDE  # type: ignore[attr-defined]
+    screen.print(renderable, crop=False)
     return stream.getvalue()
 
 
@@ -64,40 +72,11 @@ def test_durations_are_written_as_people_say_them(lasted_s: float, expected: str
     assert output.lasting(timedelta(seconds=lasted_s)) == expected
 
 
-@pytest.mark.parametrize(
-    "view",
-    [
-        lambda: views.job_table([job(), job(name="n" * 200)], NOW),
-        lambda: views.job_table([job(state="PAUSED", state_reason="12 failures in a row " * 5)], NOW),
-        lambda: views.skipped_table([SKIPPED, SKIPPED | {"count": None, "reason": "coalesced"}], NOW),
-        lambda: views.job_card(job(payload={"text": "x" * 300}), NOW),
-        lambda: views.execution_table([execution(), execution(job_name=None, started_at=None, ended_at=None)], NOW),
-        lambda: views.execution_card(execution(), NOW),
-        lambda: views.attempt_table(execution()["attempts"], NOW),
-        lambda: views.key_table(
-            [KEY, KEY | {"name": "n" * 200, "scopes": ["jobs:read"] * 9, "pools": ["p" * 63]}], NOW
-        ),
-        lambda: views.key_table([KEY | {"revoked_at": NOW}, KEY | {"state": "EXPIRED", "expires_at": NOW}], NOW),
-    ],
-)
-def test_every_view_fits_80_columns_with_ids_in_full(view: Callable[[], RenderableType]) -> None:
-    shown = drawn(view())
-    assert all(len(line) <= 80 for line in shown.splitlines())
-    assert "…" not in shown
-
-
-def test_a_list_of_jobs_shows_the_next_fire_twice_and_the_schedule_in_words() -> None:
+def test_a_list_of_jobs_shows_the_next_fire_and_the_schedule_in_words() -> None:
     shown = drawn(views.job_table([job()], NOW))
-    for expected in (JOB_ID, "daily-report", "ACTIVE", "in 20 h", "2026-11-16 08:00:00Z", "Monday through Friday"):
+    for expected in (JOB_ID, "daily-report", "ACTIVE", "in 20 h", "Monday through Friday"):
         assert expected in shown
-
-
-@pytest.mark.parametrize("width", [60, 80])
-def test_an_id_stays_in_one_piece_beside_a_long_reason(width: int) -> None:
-    paused = job(state="PAUSED", state_reason="5 failures in a row, the last of them a moment ago")
-    shown = drawn(views.job_table([paused], NOW), width)
-    assert any(line.startswith(JOB_ID) for line in shown.splitlines())
-    assert "paused: 5 failures in a row" in drawn(views.job_table([paused], NOW), 120)
+    assert "2026-11-16 08:00:00Z" in on_terminal(views.job_table([job()], NOW), 80, Format.WIDE)
 
 
 def test_skipped_ranges_show_from_to_how_many_and_why() -> None:

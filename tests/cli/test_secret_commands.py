@@ -53,7 +53,7 @@ async def test_a_value_is_read_from_standard_input_and_never_printed(api: Served
     assert kept.code == 0, kept.err
     shown = await asyncio.to_thread(ondot, "secret", "list", **settings)
     assert "stripe" in shown.out
-    assert "in default" in shown.out
+    assert "any" in shown.out
     short = await asyncio.to_thread(ondot, "secret", "set", "stripe", stdin="short", **settings)
     assert short.code != 0
     assert "at least 8 characters" in short.err

@@ -74,7 +74,7 @@ def test_the_help_loads_no_command() -> None:
         "--help",
         python=f"import atexit, sys; atexit.register(lambda: print({NOUNS})); from ondot.cli import main; main()",
     )
-    assert ran.out.splitlines()[-1] == "['commands', 'errors', 'output']"
+    assert ran.out.splitlines()[-1] == "['commands', 'errors', 'listing', 'output']"
 
 
 @proves("D5")

@@ -76,7 +76,7 @@ def list_(output: Output = Format.TABLE) -> None:
 def get(alert: AlertName, output: Output = Format.TABLE) -> None:
     """Show one alert."""
     found = ask(lambda client: client.get_alert(alert))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(found, output)
     from ondot.cli.alert_views import show_alert
 

@@ -2,26 +2,32 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ondot.cli.output import card, cell, show, state_cell, table, time_line
+from ondot.cli.listing import Listing
+from ondot.cli.output import card, cell, show, state_cell, table, time_line, when
 from ondot.cli.views import relative_of
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 Json = dict[str, Any]
 
 
-def alert_table(alerts: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("ALERT", "WHEN", "SCOPE", "FOR", "NOTIFIES", whole=("FOR",))
+def alert_table(alerts: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "WHEN", "SCOPE", "FOR", "NOTIFIES", "MUTED", "ID"),
+        drop=("FOR", "SCOPE", "NOTIFIES"),
+        whole=("FOR",),
+        wide=("MUTED", "ID"),
+    )
     for alert in alerts:
+        muted = _muted(alert, now)
         drawn.add_row(
-            cell(alert["name"], _muted(alert, now), style="bold"),
-            cell(_when_in_words(alert["when"])),
-            cell(scope_in_words(alert["scope"])),
+            cell(alert["name"], style="bold"),
+            _when_in_words(alert["when"]),
+            scope_in_words(alert["scope"]),
             f"{alert['for']:g} s",
-            ", ".join(alert["notify"]) or "nobody",
+            "muted" if muted else ", ".join(alert["notify"]) or "nobody",
+            muted,
+            alert["id"],
         )
     return drawn
 
@@ -47,14 +53,21 @@ def show_alert(alert: Json) -> None:
     )
 
 
-def incident_table(incidents: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("STATE", "SINCE", "INCIDENT", whole=("STATE", "SINCE"))
+def incident_table(incidents: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("STATE", "SINCE", "INCIDENT", "ID", "ACKNOWLEDGED BY", "NOTE"),
+        drop=("SINCE",),
+        whole=("STATE", "SINCE", "ID"),
+        wide=("ACKNOWLEDGED BY", "NOTE"),
+    )
     for incident in incidents:
         drawn.add_row(
-            state_cell(incident["state"], incident["acknowledged_by"]),
-            cell(relative_of(incident["since"], now)),
-            # The id has a line of its own, for 80 columns: beside a title it left nine for it.
-            cell(incident["title"], *filter(None, (incident["note"], incident["id"])), style="bold"),
+            state_cell(incident["state"]),
+            when(incident["since"], now),
+            cell(incident["title"], style="bold"),
+            incident["id"],
+            incident["acknowledged_by"],
+            incident["note"],
         )
     return drawn
 
@@ -78,7 +91,7 @@ def show_incident(incident: Json) -> None:
             ]
         )
     )
-    drawn = table("CAUSE", "SINCE", "ENDED", "TO LOOK INTO IT")
+    drawn = table("CAUSE", "SINCE", "ENDED", "TO LOOK INTO IT", drop=("ENDED", "SINCE"), whole=("SINCE", "ENDED"))
     for cause in incident["first_causes"]:
         drawn.add_row(
             cell(cause["message"]),
@@ -89,7 +102,7 @@ def show_incident(incident: Json) -> None:
     show(drawn)
     if not incident["deliveries"]:
         return
-    drawn = table("MESSAGE", "CHANNEL", "STATE", "SENT", "ERROR")
+    drawn = table("MESSAGE", "CHANNEL", "STATE", "SENT", "ERROR", drop=("ERROR", "SENT"), whole=("STATE", "SENT"))
     for message in incident["deliveries"]:
         drawn.add_row(
             message["kind"],

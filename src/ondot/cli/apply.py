@@ -16,7 +16,7 @@ from ondot.cli.calling import ask
 from ondot.cli.errors import named_once
 from ondot.cli.flags import parse_json, text_of_file
 from ondot.cli.options import Output
-from ondot.cli.output import Format, show, show_json, show_json_lines, show_line
+from ondot.cli.output import Format, show, show_items, show_line
 from ondot.cli.pages import LARGEST_PAGE
 from ondot.model.errors import Fault, InvalidBody
 
@@ -47,16 +47,12 @@ def apply(
         results = ask(lambda client: _compare(client, bodies) if dry_run else _send(client, bodies))
     except InvalidBody as refusal:
         raise with_keys(refusal, bodies) from None
-    match output:
-        case Format.JSON:
-            show_json({"dry_run": dry_run, "items": results})
-        case Format.JSONL:
-            show_json_lines(results)
-        case Format.TABLE:
-            from ondot.cli.views import applied_table
+    if not output.is_table:
+        return show_items({"dry_run": dry_run, "items": results}, results, output)
+    from ondot.cli.views import applied_table
 
-            show(applied_table(results, dry_run=dry_run))
-            show_line(in_sum(results, dry_run=dry_run))
+    show(applied_table(results, dry_run=dry_run), output)
+    return show_line(in_sum(results, dry_run=dry_run))
 
 
 def jobs_of_file(name: str) -> list[Json]:

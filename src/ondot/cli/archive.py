@@ -12,7 +12,7 @@ import typer
 from ondot.cli.calling import database_settings
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output, Yes
-from ondot.cli.output import Format, harmless, show, show_error, show_json, show_json_lines, show_line, table
+from ondot.cli.output import Format, show, show_error, show_items, show_line, table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -240,14 +240,11 @@ def _plain(value: Any) -> Any:
 
 
 def _show(rows: list[dict[str, Any]], output: Format, *, none: str) -> None:
-    if output is Format.JSON:
-        show_json(rows)
-    elif output is Format.JSONL:
-        show_json_lines(rows)
-    elif not rows:
-        show_line(none)
-    else:
-        shown = table(*rows[0])
-        for row in rows:
-            shown.add_row(*("" if value is None else harmless(str(value)) for value in row.values()))
-        show(shown)
+    if not output.is_table:
+        return show_items(rows, rows, output)
+    if not rows:
+        return show_line(none)
+    shown = table(*rows[0])
+    for row in rows:
+        shown.add_row(*("" if value is None else str(value) for value in row.values()))
+    return show(shown, output)

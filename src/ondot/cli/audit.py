@@ -11,7 +11,7 @@ from ondot.cli.calling import ask, ask_database, database_settings
 from ondot.cli.errors import FAILED
 from ondot.cli.flags import instant
 from ondot.cli.options import Limit, Output
-from ondot.cli.output import Format, show, show_json, show_json_lines, show_line, state_cell, table
+from ondot.cli.output import Format, show, show_items, show_line, state_cell, table
 from ondot.cli.pages import gather, show_page
 from ondot.model.errors import NotFound
 
@@ -117,13 +117,11 @@ def verify(
         verdicts = [ask(lambda client: client.verify_audit(from_at=from_at, to_at=to_at, head=head))]
     else:
         verdicts = ask_database(lambda database: _verify(database, tenant, from_at, to_at, _hash(head)))
-    match output:
-        case Format.JSON:
-            show_json({"intact": all(verdict["intact"] for verdict in verdicts), "items": verdicts})
-        case Format.JSONL:
-            show_json_lines(verdicts)
-        case Format.TABLE:
-            _show(verdicts)
+    if output.is_table:
+        _show(verdicts, output)
+    else:
+        intact = all(verdict["intact"] for verdict in verdicts)
+        show_items({"intact": intact, "items": verdicts}, verdicts, output)
     if not all(verdict["intact"] for verdict in verdicts):
         raise typer.Exit(FAILED)
 
@@ -149,8 +147,10 @@ async def _verify(
     return found
 
 
-def _show(verdicts: list[Json]) -> None:
-    drawn = table("", "LOG", "ENTRIES", "SEALS", "SIGNED", "NEWEST SEAL", whole=("", "LOG"))
+def _show(verdicts: list[Json], output: Format) -> None:
+    drawn = table(
+        "", "LOG", "ENTRIES", "SEALS", "SIGNED", "NEWEST SEAL", whole=("", "LOG"), drop=("SIGNED", "SEALS", "ENTRIES")
+    )
     # The installation's own log is empty while there is one tenant.
     for verdict in [verdict for verdict in verdicts if verdict["seals"] or verdict["faults"]] or verdicts[-1:]:
         head = verdict["head"]
@@ -162,7 +162,7 @@ def _show(verdicts: list[Json]) -> None:
             f"{verdict['signed']:,}",
             f"{verdict['head_seal']} {head[:16]}…" if head else "none",
         )
-    show(drawn)
+    show(drawn, output)
     if since := min((each["complete_since"] for each in verdicts if each.get("complete_since")), default=None):
         show_line(f"Entries before {since} may be gone: their retention is over.")
     for verdict in verdicts:

@@ -54,9 +54,9 @@ def backfill(
         )
     )
     if made.get("dry_run"):
-        return show_line(dry_run_in_words(made)) if output is Format.TABLE else show_document(made, output)
+        return show_line(dry_run_in_words(made)) if output.is_table else show_document(made, output)
     cancelling = f"ondot job backfill-cancel {job_id} {made['id']}"
-    if not made["total"] and output is Format.TABLE:
+    if not made["total"] and output.is_table:
         return show_line(nothing_in_words(made))
     if not wait:
         if made["state"] in ENDED:
@@ -130,11 +130,11 @@ def dry_run_in_words(counted: Json) -> str:
 
 
 def _show(backfill: Json, output: Format, then: str = "") -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(backfill, output)
     from ondot.cli.views import backfill_table
 
-    show(backfill_table([backfill], datetime.now(UTC)))
+    show(backfill_table([backfill], datetime.now(UTC)), output)
     for line in then.splitlines():
         show_line(line)
     return None

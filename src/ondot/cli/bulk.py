@@ -82,7 +82,7 @@ def get(operation_id: OperationId, output: Output = Format.TABLE) -> None:
         return operation, await client.list_bulk_items(operation_id, result="refused", limit=SHOWN)
 
     operation, refused = ask(question)
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(operation | {"refusals": refused["items"]}, output)
     show_line(in_words(operation))
     for item in refused["items"]:
@@ -149,7 +149,7 @@ def change_many(
     body = {"of": of, "action": action, "q": query, "per_s": rate, "reason": reason, "set": change}
     body = {name: value for name, value in body.items() if value is not None}
     counted = ask(lambda client: client.start_bulk(body | {"dry_run": True}))
-    if dry_run and output is not Format.TABLE:
+    if dry_run and not output.is_table:
         return show_document(counted, output)
     if not counted["count"]:
         return show_line(f"No {NOUNS[of]} matches.")
@@ -176,7 +176,7 @@ def _follow(operation: Json, output: Format, *, wait: bool) -> None:
             sys.stderr.write(f"\nThe operation continues. Stop it with: ondot bulk stop {operation['id']}\n")
             raise
     _show(operation, output)
-    if operation["refused"] and output is Format.TABLE:
+    if operation["refused"] and output.is_table:
         show_line(f"See why: ondot bulk get {operation['id']}")
     if operation["state"] == "CANCELLED" or operation["refused"]:
         raise typer.Exit(FAILED)
@@ -194,7 +194,7 @@ async def _until_over(client: "Client", operation: Json) -> Json:
 
 
 def _show(operation: Json, output: Format) -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(operation, output)
     return show_line(in_words(operation))
 

@@ -12,7 +12,7 @@ from ondot.cli.bulk import ManyExecutions, Matching, Rate, change_many, check_na
 from ondot.cli.calling import ask
 from ondot.cli.errors import CONFLICT, exit_code, message_of
 from ondot.cli.options import DryRun, Output, Reason, Yes
-from ondot.cli.output import Format, relative, show_error, show_json, show_json_lines, show_line
+from ondot.cli.output import Format, relative, show_error, show_items, show_line
 from ondot.cli.waiting import has_ended, until_ended
 from ondot.model.errors import Conflict, NotFound, OndotError
 
@@ -53,14 +53,11 @@ def cancel(
         return [await until_ended(client, one["id"]) if wait and not has_ended(one) else one for one in asked]
 
     executions = ask(question)
-    match output:
-        case Format.JSON:
-            show_json({"items": executions})
-        case Format.JSONL:
-            show_json_lines(executions)
-        case Format.TABLE:
-            for execution in executions:
-                show_line(end_in_words(execution))
+    if output.is_table:
+        for execution in executions:
+            show_line(end_in_words(execution))
+    else:
+        show_items({"items": executions}, executions, output)
     for refusal in refusals:
         show_error(message_of(refusal))
     if refusals:

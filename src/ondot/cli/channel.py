@@ -68,15 +68,15 @@ def get(name: ChannelName, output: Output = Format.TABLE) -> None:
     from datetime import UTC, datetime
 
     channel = ask(lambda client: client.get_channel(name))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(channel, output)
     from ondot.cli.output import show
     from ondot.cli.views import channel_table, delivery_table
 
     now = datetime.now(UTC)
-    show(channel_table([channel], now))
+    show(channel_table([channel], now), output)
     if channel["deliveries"]:
-        show(delivery_table(channel["deliveries"], now))
+        show(delivery_table(channel["deliveries"], now), output)
     return None
 
 

@@ -13,7 +13,7 @@ import typer
 from ondot.cli.body import FLAG_AT, body_of_flags, in_flags
 from ondot.cli.flags import OF_SCHEDULE, takes_flags
 from ondot.cli.options import Fires, Output
-from ondot.cli.output import Format, Json, harmless, show, show_json, show_json_lines, show_line
+from ondot.cli.output import Format, Json, harmless, show, show_items, show_line
 from ondot.model.errors import InvalidBody
 
 app = typer.Typer(help="Schedules, without a server.", no_args_is_help=True)
@@ -71,19 +71,14 @@ def preview_schedule(schedule: dict[str, Any], after: str | None, timezone: str,
 
 def show_preview(answer: Json, output: Format, none: str | None = None) -> None:
     """The next fires of an expression or of a job; `none` is the sentence to show if there are none."""
-    match output:
-        case Format.JSON:
-            show_json(answer)
-        case Format.JSONL:
-            show_json_lines(answer["fires"])
-        case Format.TABLE:
-            from ondot.cli.views import preview_table
+    if not output.is_table:
+        return show_items(answer, answer["fires"], output)
+    from ondot.cli.views import preview_table
 
-            show_line(answer["in_words"])
-            if answer["fires"] or answer["skipped"]:
-                show(preview_table(answer, datetime.now(UTC)))
-            else:
-                show_line(harmless(none or "No further fires."))
+    show_line(answer["in_words"])
+    if answer["fires"] or answer["skipped"]:
+        return show(preview_table(answer, datetime.now(UTC)), output)
+    return show_line(harmless(none or "No further fires."))
 
 
 def _instant(written: str, timezone: str) -> datetime:

@@ -74,7 +74,7 @@ def groups(
     from ondot.cli.letter_views import group_table
 
     show_page(page, output, group_table, none="No open dead letters.")
-    if output is Format.TABLE and page["items"]:
+    if output.is_table and page["items"]:
         show_line("")
         show_line(f"Run a group again: ondot dead-letter replay --fingerprint {page['items'][0]['fingerprint']}")
 
@@ -83,7 +83,7 @@ def groups(
 def get(execution_id: ExecutionId, output: Output = Format.TABLE) -> None:
     """Show a dead letter: its payload, its attempts, and what was done about it."""
     letter = ask(lambda client: client.get_dead_letter(execution_id))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(letter, output)
     from ondot.cli.letter_views import letter_card
     from ondot.cli.views import attempt_table
@@ -92,7 +92,7 @@ def get(execution_id: ExecutionId, output: Output = Format.TABLE) -> None:
     show(letter_card(letter, now))
     if letter["attempts"]:
         show_line("")
-        show(attempt_table(letter["attempts"], now))
+        show(attempt_table(letter["attempts"], now), output)
     return None
 
 
@@ -114,7 +114,7 @@ def stop(
 ) -> None:
     """Stop a replay or discard by filter. Dead letters that are already done stay done."""
     operation = ask(lambda client: client.cancel_dead_letter_operation(operation_id))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(operation, output)
     from ondot.cli.letter_views import operation_in_words
 

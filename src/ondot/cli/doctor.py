@@ -8,7 +8,7 @@ import typer
 from ondot.cli.calling import ask_database, database_settings
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output, Reason, Yes, actor_here
-from ondot.cli.output import Format, cell, show, show_json, show_json_lines, show_line, state_cell, table
+from ondot.cli.output import Format, cell, paragraphs, show, show_items, show_line, state_cell
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -37,15 +37,13 @@ def doctor(
         return
     findings = _examine()
     worst = "problem" if any(finding.level == "problem" for finding in findings) else "ok"
-    match output:
-        case Format.JSON:
-            show_json({"healthy": worst == "ok", "findings": [finding.as_dict() for finding in findings]})
-        case Format.JSONL:
-            show_json_lines(finding.as_dict() for finding in findings)
-        case Format.TABLE:
-            show(finding_table(findings))
-            show_line("")
-            show_line(in_sum(findings))
+    if output.is_table:
+        show(finding_table(findings))
+        show_line("")
+        show_line(in_sum(findings))
+    else:
+        found = [finding.as_dict() for finding in findings]
+        show_items({"healthy": worst == "ok", "findings": found}, found, output)
     if worst == "problem":
         raise typer.Exit(FAILED)
 
@@ -80,7 +78,7 @@ def accept(*, yes: bool, reason: str | None) -> None:
 
 
 def finding_table(findings: "Sequence[Finding]") -> "Table":
-    drawn = table("", "CHECK", "FINDING", whole=("", "CHECK"))
+    drawn = paragraphs("", "CHECK", "FINDING")
     for finding in findings:
         advice = f"→ {finding.advice}" if finding.advice else None
         drawn.add_row(state_cell(finding.level), finding.check, cell(finding.message, advice))

@@ -91,12 +91,12 @@ def list_(
 def get(id_: EventId, output: Output = Format.TABLE) -> None:
     """Show one event, and what it started."""
     event = ask(lambda client: client.get_event(id_))
-    if output is not Format.TABLE:
+    if not output.is_table:
         show_document(event, output)
         return
     from ondot.cli.event_views import event_view
 
-    show(event_view(event))
+    show(event_view(event), output)
 
 
 @app.command("try")
@@ -117,13 +117,13 @@ def try_(
         rule["filter"] = parse_payload(filter_)
     reject_surrogates(rule)
     tried = ask(lambda client: client.try_filter({"event": rule, "limit": limit}))
-    if output is not Format.TABLE:
+    if not output.is_table:
         show_document(tried, output)
         return
     from ondot.cli.event_views import tried_table
 
     if tried["items"]:
-        show(tried_table(tried["items"], datetime.now(UTC)))
+        show(tried_table(tried["items"], datetime.now(UTC)), output)
     show_line(f"{tried['matched']:,} of {tried['tried']:,} events match.")
 
 

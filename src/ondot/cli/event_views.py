@@ -4,25 +4,32 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ondot.cli.output import cell, compact, table, time_cell
+from ondot.cli.listing import Listing
+from ondot.cli.output import cell, compact, exactly, table, when
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
 
 Json = dict[str, Any]
 
 
-def event_table(events: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("EVENT", "RECEIVED", "TYPE", "SOURCE", "MATCHED", whole=("EVENT", "MATCHED"))
+def event_table(events: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "TYPE", "RECEIVED", "MATCHED", "SOURCE", "SUBJECT", "AT"),
+        drop=("SOURCE", "MATCHED", "RECEIVED"),
+        whole=("ID", "RECEIVED", "MATCHED"),
+        wide=("SUBJECT", "AT"),
+    )
     for entry in events:
         event = entry["event"]
         drawn.add_row(
-            cell(entry["id"]),
-            time_cell(entry["received_at"], now),
+            str(entry["id"]),
             cell(event["type"], style="bold"),
-            cell(event["source"], event.get("subject")),
+            when(entry["received_at"], now),
             f"{entry['matched']:,}",
+            event["source"],
+            event.get("subject"),
+            exactly(entry["received_at"]),
         )
     return drawn
 
@@ -41,13 +48,20 @@ def event_view(entry: Json) -> "RenderableType":
     return Group(about, drawn if entry["matches"] else cell("It matched no job."))
 
 
-def tried_table(items: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("EVENT", "RECEIVED", "SOURCE", "MATCHES", whole=("EVENT",))
+def tried_table(items: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "MATCHES", "RECEIVED", "SOURCE", "WHY NOT", "SUBJECT"),
+        drop=("SOURCE", "RECEIVED", "WHY NOT"),
+        whole=("ID", "MATCHES", "RECEIVED"),
+        wide=("SUBJECT",),
+    )
     for item in items:
         drawn.add_row(
-            cell(item["id"]),
-            time_cell(item["received_at"], now),
-            cell(item["source"], item["subject"]),
-            cell("yes") if item["matches"] else cell("no", item["why"]),
+            str(item["id"]),
+            "yes" if item["matches"] else "no",
+            when(item["received_at"], now),
+            item["source"],
+            None if item["matches"] else item["why"],
+            item["subject"],
         )
     return drawn

@@ -37,7 +37,7 @@ from ondot.cli.output import (
     instant_of,
     show,
     show_document,
-    show_json,
+    show_items,
     show_json_lines,
     show_line,
     show_pieces,
@@ -91,7 +91,9 @@ def list_(
     page = ask(question)
     from ondot.cli.views import execution_table
 
-    return show_page(page, output, execution_table, none="No executions.")
+    return show_page(
+        page, output, execution_table, none="No executions match. A job makes them: `ondot job run NAME` starts one."
+    )
 
 
 @app.command()
@@ -109,7 +111,7 @@ def get(
         if watch:
             return await until_ended(client, str(execution_id)), None
         execution = await client.get_execution(execution_id)
-        needs_none = has_ended(execution) or output is not Format.TABLE
+        needs_none = has_ended(execution) or not output.is_table
         return execution, None if needs_none else await client.explain_execution(execution_id)
 
     execution, explanation = ask(question)
@@ -135,7 +137,7 @@ def logs(
     output: Output = Format.TABLE,
 ) -> None:
     """Print the log and the captured output of an execution's attempts."""
-    if whole and (follow or output is not Format.TABLE):
+    if whole and (follow or not output.is_table):
         raise typer.BadParameter(
             "--whole prints the text of an attempt as it is; leave out -f and -o.", param_hint="--whole"
         )
@@ -146,18 +148,17 @@ def logs(
             return []
         kept = []
         async for lines in log_pages(client, str(execution_id), follow=follow, attempt=attempt, q=grep):
-            match output:
-                case Format.JSON:
-                    kept.extend(lines)
-                case Format.JSONL:
-                    show_json_lines(lines)
-                case Format.TABLE:
-                    show_log_lines(lines)
+            if output.is_table:
+                show_log_lines(lines)
+            elif output is Format.JSONL:
+                show_json_lines(lines)
+            else:
+                kept.extend(lines)
         return kept
 
     lines = ask(question)
-    if output is Format.JSON:
-        show_json({"items": lines})
+    if not output.is_table and output is not Format.JSONL:
+        show_items({"items": lines}, lines, output)
 
 
 @app.command()
@@ -201,7 +202,7 @@ def retry(
     started, ended = ask(question)
     if ended is not None:
         return end_with(ended, output)
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(started, output)
     if started["id"] == str(execution_id):
         return show_line(f"The next attempt of {execution_id} is due now.")
@@ -215,7 +216,7 @@ app.command("explain")(explain.explain_execution)
 def end_with(execution: Json, output: Format) -> None:
     """Show how it ended, and exit with the matching code."""
     show_execution(execution, output)
-    if needs_a_person(execution) and output is Format.TABLE:
+    if needs_a_person(execution) and output.is_table:
         show_line("")
         show_line(f"It waits for a person. To see why: ondot workflow explain {execution['id']}")
     if execution["state"] != "SUCCEEDED":
@@ -224,7 +225,7 @@ def end_with(execution: Json, output: Format) -> None:
 
 def show_execution(execution: Json, output: Format, explanation: Json | None = None) -> None:
     """The execution; a table also shows what it waits for, if an explanation is given."""
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(execution, output)
     from ondot.cli.views import attempt_table, execution_card
 
@@ -232,7 +233,7 @@ def show_execution(execution: Json, output: Format, explanation: Json | None = N
     show(execution_card(execution, now, explanation))
     if any(attempt["error"] is not None for attempt in execution["attempts"]):
         show_line("")
-        show(attempt_table(execution["attempts"], now))
+        show(attempt_table(execution["attempts"], now), output)
     return None
 
 

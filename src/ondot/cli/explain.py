@@ -16,7 +16,7 @@ Json = dict[str, Any]
 def explain_execution(execution_id: ExecutionId, output: Output = Format.TABLE) -> None:
     """Explain why an execution is not running: what it waits for, until when, and what to do."""
     explanation = ask(lambda client: client.explain_execution(execution_id))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(explanation, output)
     from ondot.cli.explain_views import explanation_card
 
@@ -36,7 +36,7 @@ def explain_job(
     """Explain why a job is not running, and when it will; with --at, what happened to a fire."""
     at_ = None if at is None else instant("--at")(at)
     explanation = ask(lambda client: client.explain_job(job_id, at_))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(explanation, output)
     from ondot.cli.explain_views import explanation_card, fire_card
     from ondot.cli.views import skipped_table
@@ -58,7 +58,7 @@ def explain_job(
     show(explanation_card("job", explanation, now))
     if explanation["skipped_fires"]:
         show_line("")
-        show(skipped_table(explanation["skipped_fires"], now))
+        show(skipped_table(explanation["skipped_fires"], now), output)
     return None
 
 

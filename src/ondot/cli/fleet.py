@@ -29,7 +29,7 @@ def fleet(
     """Show schedulers, workers and pools: ownership, waiting work, and problems."""
     if not watch:
         return _show(ask(_read), output)
-    if output is not Format.TABLE:
+    if not output.is_table:
         raise typer.BadParameter(
             "--watch draws a table. Leave out -o, or leave out --watch and repeat the command.", param_hint="--watch"
         )
@@ -53,11 +53,11 @@ async def _read(client: "Client") -> Json:
 
 
 def _show(seen: Json, output: Format) -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(seen, output)
     from ondot.cli.fleet_views import fleet_screen
 
-    return show(fleet_screen(seen, datetime.now(UTC)))
+    return show(fleet_screen(seen, datetime.now(UTC)), output)
 
 
 async def _watch(client: "Client") -> None:

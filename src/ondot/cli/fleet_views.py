@@ -4,11 +4,12 @@ Made from the API's answers. Ages come from the server (`silent_s`) where it sen
 may differ from the server's.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from ondot.cli.listing import Listing
 from ondot.cli.output import Json, cell, exact, instant_of, relative, rough, table
 from ondot.cli.views import pool_table, running_in_words
 from ondot.model.held_back import HeldBack, HeldLine
@@ -28,7 +29,6 @@ from ondot.words.fleet import (
 
 if TYPE_CHECKING:
     from rich.console import Group
-    from rich.table import Table
     from rich.text import Text
 
 STYLES: Final = {
@@ -67,59 +67,66 @@ def away_screen(message: str, now: datetime) -> "Text":
     return cell(f"{message} Retrying.", f"as of {exact(now)}", style="bold red")
 
 
-def node_table(nodes: Sequence[Json], now: datetime) -> "Table":
+def node_table(nodes: Sequence[Json], now: datetime) -> Listing:
     """Live schedulers; below them the latest of those that ended without signing off."""
-    drawn = table("SCHEDULER", "STATE", "PARTITIONS", "HEARTBEAT", whole=("STATE", "HEARTBEAT"), ids="SCHEDULER")
+    drawn = table(
+        *("SCHEDULER", "STATE", "PARTITIONS", "HEARTBEAT", "SINCE", "EPOCH", "ID", "RELEASE"),
+        drop=("SINCE", "PARTITIONS", "HEARTBEAT"),
+        whole=("STATE", "HEARTBEAT"),
+        wide=("EPOCH", "ID", "RELEASE"),
+    )
     alive = [node for node in nodes if node["state"] == "ALIVE"]
     expired = sorted((node for node in nodes if node["state"] == "EXPIRED"), key=lambda node: node["silent_s"])
     for node in (*alive, *expired[:EXPIRED_SHOWN]):
         state = "STALLED" if is_stalled(node["state"], node.get("stalled_at")) else node["state"]
         drawn.add_row(
-            cell(f"{node['host']}:{node['pid']}", node["id"], f"ondot {node['release']}", style="bold"),
+            cell(f"{node['host']}:{node['pid']}", style="bold"),
             cell(state, style=STYLES[state]),
-            cell(*_describe_owned(node, now)),
-            cell(f"{rough(node['silent_s'])} ago", style=STYLES["EXPIRED"] if node["state"] == "EXPIRED" else ""),
+            *_describe_owned(node, now),
+            node["id"],
+            node["release"],
         )
     if more := count_more_expired([node["silent_s"] for node in expired[EXPIRED_SHOWN:]]):
-        drawn.add_row(cell(more), cell("EXPIRED", style=STYLES["EXPIRED"]))
+        drawn.add_row(more, cell("EXPIRED", style=STYLES["EXPIRED"]), *[None] * 6)
     return drawn
 
 
-def _describe_owned(node: Json, now: datetime) -> Iterator[str]:
+def _describe_owned(node: Json, now: datetime) -> tuple["str | Text", ...]:
+    """Partitions, the last heartbeat, since when it owns them, and by which epochs."""
+    silent = cell(f"{rough(node['silent_s'])} ago", style=STYLES["EXPIRED"] if node["state"] == "EXPIRED" else "")
     partitions = node["partitions"]
     if not partitions:
-        yield "none"
-        return
-    yield f"{len(partitions)}: {format_ranges(owned['partition'] for owned in partitions)}"
-    epochs = sorted({owned["epoch"] for owned in partitions})
-    yield f"epoch {epochs[0]}" if len(epochs) == 1 else f"epochs {epochs[0]} to {epochs[-1]}"
-    since = [at for owned in partitions if (at := instant_of(owned["owned_since"])) is not None]
-    if since:
-        first, last = relative(min(since), now), relative(max(since), now)
-        yield f"since {first}" if first == last else f"since {first} to {last}"
+        return "none", silent, "", ""
+    owned = f"{len(partitions)}: {format_ranges(each['partition'] for each in partitions)}"
+    epochs = sorted({each["epoch"] for each in partitions})
+    epoch = str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}"
+    since = [at for each in partitions if (at := instant_of(each["owned_since"])) is not None]
+    first, last = (relative(min(since), now), relative(max(since), now)) if since else ("", "")
+    return owned, silent, first if first == last else f"{first} to {last}", epoch
 
 
-def worker_table(workers: Sequence[Json], heartbeat_s: float) -> "Table":
+def worker_table(workers: Sequence[Json], heartbeat_s: float) -> Listing:
     """Workers that need attention first."""
     drawn = table(
-        "WORKER", "STATE", "RUNNING", "POOLS", "HEARTBEAT", whole=("STATE", "RUNNING", "HEARTBEAT"), ids="WORKER"
+        *("WORKER", "STATE", "RUNNING", "POOLS", "APP", "HEARTBEAT", "TENANTS", "ID", "ONDOT"),
+        drop=("APP", "POOLS", "HEARTBEAT"),
+        whole=("STATE", "RUNNING", "HEARTBEAT"),
+        wide=("TENANTS", "ID", "ONDOT"),
     )
     order = ["STALLED", "LOST", "SILENT", "DRAINING", "ALIVE", "GONE"]
     for worker in sorted(workers, key=lambda worker: order.index(_state(worker, heartbeat_s))):
         state = _state(worker, heartbeat_s)
         has_ended = worker["ended_at"] is not None
         drawn.add_row(
-            cell(
-                f"{worker['host']}:{worker['pid']}",
-                worker["id"],
-                _describe_app(worker),
-                f"ondot {worker['release']}",
-                style="bold",
-            ),
+            cell(f"{worker['host']}:{worker['pid']}", style="bold"),
             cell(state, style=STYLES.get(state, "dim")),
-            "-" if has_ended else running_in_words(worker),
-            cell(", ".join(worker["pools"]), _describe_tenants(worker)),
-            "-" if has_ended else cell(f"{rough(worker['silent_s'])} ago", style=STYLES.get(state, "")),
+            "" if has_ended else running_in_words(worker),
+            ", ".join(worker["pools"]),
+            _describe_app(worker),
+            "" if has_ended else cell(f"{rough(worker['silent_s'])} ago", style=STYLES.get(state, "")),
+            _describe_tenants(worker),
+            worker["id"],
+            worker["release"],
         )
     return drawn
 
@@ -130,7 +137,7 @@ def _describe_app(worker: Json) -> str | None:
 
 def _describe_tenants(worker: Json) -> str | None:
     tenants = worker.get("tenants")
-    return None if tenants is None else f"for {', '.join(tenants) or 'other tenants'}"
+    return None if tenants is None else ", ".join(tenants) or "others"
 
 
 def _state(worker: Json, heartbeat_s: float) -> str:

@@ -10,7 +10,7 @@ from ondot.cli.options import Output
 from ondot.cli.output import Format, cell, show, show_document, show_line, table
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from ondot.cli.listing import Listing
 
 Json = dict[str, Any]
 
@@ -31,21 +31,31 @@ def forecast(
     output: Output = Format.TABLE,
 ) -> None:
     """Show what becomes due by pool: fires, the slots they need, the wait to expect, and the largest jobs."""
-    filters: Json = {"pool": pool, "bucket": bucket or ("1h" if output is Format.TABLE and not (from_ or to) else None)}
+    filters: Json = {"pool": pool, "bucket": bucket or ("1h" if output.is_table and not (from_ or to) else None)}
     if from_ is not None:
         filters["from"] = instant("--from")(from_)
     if to is not None:
         filters["to"] = instant("--to")(to)
     found = ask(lambda client: client.forecast(**{name: value for name, value in filters.items() if value is not None}))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(found, output)
     if not any(each["buckets"] or each["actual"] for each in found["pools"]):
         return show_line("Nothing is due in this time.")
-    return show(_table(found))
+    return show(_table(found), output)
 
 
-def _table(found: Json) -> "Table":
-    drawn = table("POOL", "FROM (UTC)", "RAN", "DUE", "SLOTS", "WAIT", "LARGEST", whole=WHOLE)
+def _table(found: Json) -> "Listing":
+    drawn = table(
+        "POOL",
+        "FROM (UTC)",
+        "RAN",
+        "DUE",
+        "SLOTS",
+        "WAIT",
+        "LARGEST",
+        whole=WHOLE,
+        drop=("RAN", "LARGEST", "SLOTS", "WAIT"),
+    )
     for each in found["pools"]:
         ran = {entry["at"]: entry for entry in each["actual"]}
         due = {entry["at"]: entry for entry in each["buckets"]}

@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from ondot.cli.calling import ask
+from ondot.cli.listing import Listing
 from ondot.cli.options import Output
 from ondot.cli.output import Format, card, show, show_document, table, time_line
 from ondot.words.size import size_in_words
@@ -17,12 +18,12 @@ Json = dict[str, Any]
 def history(output: Output = Format.TABLE) -> None:
     """Show how much history there is, what stays though its day is over and why, and what goes next. For owners."""
     found = ask(lambda client: client.get_history())
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(found, output)
     show(history_card(found, datetime.now(UTC)))
     if found["stays"]:
-        show(stays_table(found["stays"]))
-    return show(days_table(found["days"]))
+        show(stays_table(found["stays"]), output)
+    return show(days_table(found["days"]), output)
 
 
 def history_card(found: Json, now: datetime) -> "Table":
@@ -43,22 +44,22 @@ def history_card(found: Json, now: datetime) -> "Table":
     )
 
 
-def stays_table(stays: list[Json]) -> "Table":
-    drawn = table("STAYS IN", "ROWS", "BECAUSE IT")
+def stays_table(stays: list[Json]) -> Listing:
+    drawn = table("STAYS IN", "ROWS", "BECAUSE IT", whole=("STAYS IN", "ROWS"))
     for entry in sorted(stays, key=lambda entry: -entry["rows"]):
         drawn.add_row(entry["table"], f"{entry['rows']:,}", entry["in_words"])
     return drawn
 
 
-def days_table(days: list[Json]) -> "Table":
-    drawn = table("DAY", "EXECUTIONS", "SIZE", "")
+def days_table(days: list[Json]) -> Listing:
+    drawn = table("DAY", "EXECUTIONS", "SIZE", "REWRITTEN", drop=("REWRITTEN",), whole=("DAY", "EXECUTIONS", "SIZE"))
     for entry in days:
         count = "?" if entry["executions"] is None else f"about {entry['executions']:,}"
         drawn.add_row(
             entry["day"] or "before",
             count if entry["executions"] != 0 else "0",
             size_in_words(entry["bytes"]),
-            "rewritten" if entry["rewritten"] else "",
+            "yes" if entry["rewritten"] else "",
         )
     return drawn
 

@@ -63,12 +63,12 @@ def get(hook_id: HookId, output: Output = Format.TABLE) -> None:
     from datetime import UTC, datetime
 
     hook = ask(lambda client: client.get_hook(hook_id))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(hook, output)
     from ondot.cli.output import show
     from ondot.cli.views import hook_table
 
-    return show(hook_table([hook], datetime.now(UTC)))
+    return show(hook_table([hook], datetime.now(UTC)), output)
 
 
 @app.command()

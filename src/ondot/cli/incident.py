@@ -42,7 +42,7 @@ def list_(
 def get(incident_id: IncidentId, output: Output = Format.TABLE) -> None:
     """Show one incident, with its causes, and its messages and whether they arrived."""
     found = ask(lambda client: client.get_incident(incident_id))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(found, output)
     from ondot.cli.alert_views import show_incident
 

@@ -81,7 +81,7 @@ def create(
         job, execution = ask(question)
     except InvalidBody as refusal:
         raise (in_flags(refusal) if file is None else refusal) from None
-    if output is Format.TABLE:
+    if output.is_table:
         from ondot.cli.views import job_card
 
         show_line(f"Created {job['name']} {job['id']}" if execution else "Created.")
@@ -119,7 +119,7 @@ def update(
         job = ask(lambda client: client.patch_job(job_id, changes, if_version, reason))
     except InvalidBody as refusal:
         raise (in_flags(refusal) if file is None else refusal) from None
-    if output is Format.TABLE:
+    if output.is_table:
         from ondot.cli.views import job_card
 
         show_line(f"Version {job['version']}.")
@@ -148,14 +148,19 @@ def list_(
     page = ask(lambda client: gather(lambda paging: client.list_jobs(**filters, **paging), limit, cursor))
     from ondot.cli.views import job_table
 
-    return show_page(page, output, job_table, none="No jobs.")
+    return show_page(
+        page,
+        output,
+        job_table,
+        none="No jobs. Create one with `ondot job create`.",
+    )
 
 
 @app.command()
 def get(job_id: JobId, output: Output = Format.TABLE) -> None:
     """Show a job, its latest executions, and its skipped fires."""
     job = ask(lambda client: client.get_job(job_id))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(job, output)
     from ondot.cli.views import execution_table, job_card, skipped_table
 
@@ -163,10 +168,10 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
     show(job_card(job, now))
     if job["latest_executions"]:
         show_line("")
-        show(execution_table(job["latest_executions"], now))
+        show(execution_table(job["latest_executions"], now), output)
     if job.get("skipped_fires"):
         show_line("")
-        show(skipped_table(job["skipped_fires"], now))
+        show(skipped_table(job["skipped_fires"], now), output)
     return None
 
 
@@ -240,7 +245,7 @@ def next_(job_id: JobId, n: Fires = 10, output: Output = Format.TABLE) -> None:
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
         preview = await client.next_fires(job_id, n)
-        return preview, None if preview["fires"] or output is not Format.TABLE else await client.get_job(job_id)
+        return preview, None if preview["fires"] or not output.is_table else await client.get_job(job_id)
 
     preview, job = ask(question)
     show_preview(preview, output, none=None if job is None else _why_none(job))
@@ -325,8 +330,8 @@ def _why_none(job: Json) -> str | None:
 
 
 def _show_changed(job: Json, output: Format) -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(job, output)
     from ondot.cli.views import job_table
 
-    return show(job_table([job], datetime.now(UTC)))
+    return show(job_table([job], datetime.now(UTC)), output)

@@ -4,27 +4,32 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ondot.cli.output import Json, card, cell, compact, state_cell, table, time_cell, time_line
-from ondot.cli.views import error_in_words, relative_of
+from ondot.cli.listing import Listing
+from ondot.cli.output import Json, card, cell, compact, exactly, state_cell, table, time_line, when
+from ondot.cli.views import error_in_words
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 
-def letter_table(letters: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("DEAD LETTER", "FAILED", "GROUP", whole=("FAILED", "GROUP"), ids="DEAD LETTER")
+def letter_table(letters: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "JOB", "FAILED", "ERROR", "GROUP", "AT", "RUN", "STEP", "RESOLVED"),
+        drop=("GROUP", "ERROR", "FAILED"),
+        whole=("ID", "FAILED", "GROUP"),
+        wide=("AT", "RUN", "STEP", "RESOLVED"),
+    )
     for letter in letters:
         drawn.add_row(
-            cell(
-                letter["job_name"] or "-",
-                letter["execution_id"],
-                f"step {letter['step']} of run {letter['run_id']}" if letter["run_id"] else None,
-                error_in_words(letter["error"]) or letter["reason"],
-                resolved_in_words(letter),
-                style="bold",
-            ),
-            time_cell(letter["failed_at"], now),
+            letter["execution_id"],
+            cell(letter["job_name"] or "-", style="bold"),
+            when(letter["failed_at"], now),
+            error_in_words(letter["error"]) or letter["reason"],
             letter["fingerprint"],
+            exactly(letter["failed_at"]),
+            letter["run_id"],
+            letter["step"],
+            resolved_in_words(letter),
         )
     return drawn
 
@@ -52,49 +57,55 @@ def letter_card(letter: Json, now: datetime) -> "Table":
     )
 
 
-def group_table(groups: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("GROUP", "COUNT", "LAST FAILED", whole=("COUNT", "LAST FAILED"), ids="GROUP")
+def group_table(groups: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("GROUP", "COUNT", "LAST FAILED", "ERROR", "JOBS", "AT", "LATEST"),
+        drop=("JOBS", "ERROR"),
+        whole=("GROUP", "COUNT", "LAST FAILED"),
+        wide=("AT", "LATEST"),
+    )
     for group in groups:
         names = list(dict.fromkeys(job["name"] or job["id"] for job in group["jobs"]))[:3]
         jobs = f" ({group['job_count']:,} jobs)" if group["job_count"] > 1 else ""
         drawn.add_row(
-            cell(
-                group["fingerprint"],
-                error_in_words(group["sample_error"]),
-                f"of {', '.join(names)}{jobs}, latest:",
-                group["sample_execution_id"],
-                style="bold",
-            ),
+            cell(group["fingerprint"], style="bold"),
             f"{group['count']:,}",
-            time_cell(group["last_failed_at"], now),
+            when(group["last_failed_at"], now),
+            error_in_words(group["sample_error"]),
+            f"{', '.join(names)}{jobs}",
+            exactly(group["last_failed_at"]),
+            group["sample_execution_id"],
         )
     return drawn
 
 
-def done_table(items: Iterable[Json]) -> "Table":
+def done_table(items: Iterable[Json]) -> Listing:
     """The result of each dead letter that was named."""
-    drawn = table("DEAD LETTER", "RESULT", whole=("DEAD LETTER",), ids="DEAD LETTER")
+    drawn = table("ID", "RESULT", "REPLAY", "DETAIL", drop=("DETAIL", "REPLAY"), whole=("ID", "RESULT", "REPLAY"))
     for item in items:
-        as_ = f"as {item['replay_id']}" if item["replay_id"] else None
-        drawn.add_row(item["id"], state_cell(item["result"].replace("_", " "), as_, item["detail"]))
+        drawn.add_row(item["id"], state_cell(item["result"].replace("_", " ")), item["replay_id"], item["detail"])
     return drawn
 
 
-def operation_table(operations: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("OPERATION", "STATE", "DONE", "STARTED", whole=("STATE", "DONE", "STARTED"), ids="OPERATION")
+def operation_table(operations: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "ACTION", "STATE", "DONE", "STARTED", "WHICH", "PER SECOND", "BY", "REASON"),
+        drop=("STARTED", "DONE", "ACTION"),
+        whole=("ID", "ACTION", "STATE", "DONE", "STARTED"),
+        wide=("WHICH", "PER SECOND", "BY", "REASON"),
+    )
     for operation in operations:
         fields = {name: value for name, value in operation["filter"].items() if value is not None}
         drawn.add_row(
-            cell(
-                operation["action"],
-                operation["id"],
-                ", ".join(f"{name} {value}" for name, value in fields.items()) or "all dead letters",
-                f"by {operation['actor']}" + (f": {operation['reason']}" if operation["reason"] else ""),
-                style="bold",
-            ),
+            operation["id"],
+            cell(operation["action"], style="bold"),
             state_cell(operation["state"]),
-            cell(f"{operation['done']:,} of {operation['total']:,}", f"{operation['rate']:g} per second"),
-            relative_of(operation["created_at"], now),
+            f"{operation['done']:,} of {operation['total']:,}",
+            when(operation["created_at"], now),
+            ", ".join(f"{name} {value}" for name, value in fields.items()) or "all dead letters",
+            f"{operation['rate']:g}",
+            operation["actor"],
+            operation["reason"],
         )
     return drawn
 

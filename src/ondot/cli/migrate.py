@@ -7,7 +7,7 @@ import typer
 from ondot.cli.calling import database_settings
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output
-from ondot.cli.output import Format, show, show_error, show_json, show_json_lines, show_line, state_cell, table
+from ondot.cli.output import Format, show, show_error, show_items, show_line, state_cell, table
 from ondot.model.errors import Misconfigured
 
 if TYPE_CHECKING:
@@ -103,16 +103,12 @@ def _row(migration: "Migration", state: str) -> dict[str, Any]:
 
 
 def _show(rows: list[dict[str, Any]], output: Format, *, none: str) -> None:
-    match output:
-        case Format.JSON:
-            show_json({"items": rows})
-        case Format.JSONL:
-            show_json_lines(rows)
-        case Format.TABLE if rows:
-            drawn = table("NUMBER", "MIGRATION", "STATE")
-            for row in rows:
-                number = "" if row["number"] is None else f"{row['number']:04}"
-                drawn.add_row(number, row["name"].replace("_", " "), state_cell(row["state"]))
-            show(drawn)
-        case Format.TABLE:
-            show_line(none)
+    if not output.is_table:
+        return show_items({"items": rows}, rows, output)
+    if not rows:
+        return show_line(none)
+    drawn = table("NUMBER", "MIGRATION", "STATE", whole=("NUMBER", "STATE"))
+    for row in rows:
+        number = "" if row["number"] is None else f"{row['number']:04}"
+        drawn.add_row(number, row["name"].replace("_", " "), state_cell(row["state"]))
+    return show(drawn, output)

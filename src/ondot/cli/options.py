@@ -8,8 +8,10 @@ import typer
 
 from ondot.cli.output import Format, ListFormat
 
-Output = Annotated[Format, typer.Option("--output", "-o", help="The format of the output.")]
-ListOutput = Annotated[ListFormat, typer.Option("--output", "-o", help="The format of the output.")]
+Output = Annotated[Format, typer.Option("--output", "-o", help="The format of the output; wide shows all columns.")]
+ListOutput = Annotated[
+    ListFormat, typer.Option("--output", "-o", help="The format of the output; wide shows all columns.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Wait = Annotated[bool, typer.Option("--wait", "-w", help="Wait until it ends; exit with 1 unless it succeeded.")]
 Reason = Annotated[str | None, typer.Option(metavar="TEXT", help="The reason, for the audit log.")]

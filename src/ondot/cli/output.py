@@ -1,8 +1,9 @@
-"""How the command line prints: tables for people, JSON for programs, times both relative and exact.
+"""How the command line prints: tables for people, JSON, YAML and names for programs.
 
-Promises that `-o json` is one document and `-o jsonl` one line per item; that there is no colour outside a terminal or
-with `NO_COLOR`; that ids are shown in full and tables fit 80 columns; and that text from a server cannot control the
-terminal: control characters are escaped. rich is imported only when a table is drawn.
+Promises that `-o json` and `-o yaml` are one document, `-o jsonl` one line per item and `-o name` one line with what
+other commands accept; that there is no colour outside a terminal or with `NO_COLOR`; that a row of a table is one line
+(`listing`); and that text from a server cannot control the terminal: control characters are escaped. rich is imported
+only when a table is drawn.
 """
 
 import json
@@ -13,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, TextIO
 
+from ondot.cli.listing import Listing
 from ondot.model.text import visible
 
 if TYPE_CHECKING:
@@ -51,34 +53,48 @@ STYLES = {
 }
 
 
-ID_WIDTH = 36
+HAVE_NAMES = frozenset({"concurrency", "hosts", "smtp", "url", "webhook", "grace", "notify", "quotas"})
+"""Fields by which items are known whose commands take a name: pools, secrets, channels, pings, alerts, tenants."""
 
 
 class Format(StrEnum):
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     JSONL = "jsonl"
+    YAML = "yaml"
+    NAME = "name"
+
+    @property
+    def is_table(self) -> bool:
+        """For people, not for programs."""
+        return self in {Format.TABLE, Format.WIDE}
 
 
 class ListFormat(StrEnum):
     """Of lists that can be exported."""
 
     TABLE = "table"
+    WIDE = "wide"
     JSON = "json"
     JSONL = "jsonl"
+    YAML = "yaml"
+    NAME = "name"
     CSV = "csv"
 
 
-def console(*, stderr: bool = False) -> "Console":
+def console(output: Format = Format.TABLE, *, stderr: bool = False) -> "Console":
     from rich.console import Console
 
-    if os.environ.get("NO_COLOR"):
-        return Console(stderr=stderr, color_system=None, highlight=False, markup=False, emoji=False)
-    return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    color = {"color_system": None} if os.environ.get("NO_COLOR") else {}
+    made = Console(stderr=stderr, highlight=False, markup=False, emoji=False, **color)  # type: ignore[arg-type]
+    made.is_wide = output is Format.WIDE  # type: ignore[attr-defined]
+    return made
 
 
-def show(renderable: "RenderableType") -> None:
-    console().print(renderable)
+def show(renderable: "RenderableType", output: Format = Format.TABLE) -> None:
+    """`output`: a table shows all its columns if it is WIDE."""
+    console(output).print(renderable, crop=False)
 
 
 def show_line(text: str) -> None:
@@ -95,17 +111,42 @@ def show_json_lines(documents: Iterable[object]) -> None:
         _write_json(json.dumps(document, ensure_ascii=False, separators=(",", ":"), default=_as_json))
 
 
-def show_document(document: object, output: Format) -> None:
+def show_document(document: Json, output: Format) -> None:
     """One item, for a program."""
-    if output is Format.JSON:
-        show_json(document)
+    show_items(document, [document], output)
+
+
+def show_items(document: object, items: Iterable[Json], output: Format) -> None:
+    """For a program: all as one document, or the items one by one."""
+    match output:
+        case Format.JSONL:
+            show_json_lines(items)
+        case Format.NAME:
+            for item in items:
+                _write(sys.stdout, harmless(name_of(item)))
+        case Format.YAML:
+            from ondot.cli.yaml import to_yaml
+
+            _write_json(to_yaml(json.loads(json.dumps(document, default=_as_json))).rstrip("\n"))
+        case _:
+            show_json(document)
+
+
+def name_of(item: Json) -> str:
+    """What other commands accept for an item: the key of a job that has one, else its id; the name of what has names
+    (pools, secrets, channels); else the first value."""
+    if "schedule_in_words" in item:
+        fields = ["key", "id"]
+    elif "name" in item and item.keys() & HAVE_NAMES:
+        fields = ["name"]
     else:
-        show_json_lines([document])
+        fields = ["email", "execution_id", "id", "name"]
+    return str(next((item[field] for field in fields if item.get(field)), next(iter(item.values()), "")))
 
 
-def show_answer(answer: object, output: Format, sentence: str) -> None:
+def show_answer(answer: Json, output: Format, sentence: str) -> None:
     """A sentence for a person, or the answer itself for a program."""
-    if output is Format.TABLE:
+    if output.is_table:
         show_line(sentence)
     else:
         show_document(answer, output)
@@ -223,7 +264,7 @@ def lasting(duration: timedelta) -> str:
 
 
 def cell(*lines: str | None, style: str = "") -> "Text":
-    """A cell of one or more lines, the first in its style and the others dimmed."""
+    """A cell of a card, of one or more lines: the first in its style and the others dimmed. A list has one line."""
     from rich.text import Text
 
     text = Text()
@@ -237,10 +278,15 @@ def state_cell(state: str, *below: str | None) -> "Text":
     return cell(state, *below, style=STYLES.get(state, ""))
 
 
-def time_cell(written: object, now: datetime) -> "Text":
-    """Relative above exact."""
+def when(written: object, now: datetime) -> str:
+    """How far away an instant is."""
     at = instant_of(written)
-    return cell("-") if at is None else cell(relative(at, now), exact(at))
+    return "-" if at is None else relative(at, now)
+
+
+def exactly(written: object) -> str:
+    at = instant_of(written)
+    return "-" if at is None else exact(at)
 
 
 def time_line(written: object, now: datetime) -> str | None:
@@ -253,15 +299,19 @@ def compact(value: object) -> str | None:
     return None if value is None else json.dumps(value, ensure_ascii=False, default=_as_json)
 
 
-def table(*columns: str, whole: Sequence[str] = (), ids: str | None = None) -> "Table":
-    """A plain table. Columns in `whole` are never wrapped, and the column `ids` is wide enough for an id."""
+def table(*columns: str, drop: Sequence[str] = (), whole: Sequence[str] = (), wide: Sequence[str] = ()) -> Listing:
+    """A list with one line for each row."""
+    return Listing(*columns, drop=drop, whole=whole, wide=wide)
+
+
+def paragraphs(*columns: str) -> "Table":
+    """A table whose last column is text that wraps: what a person must read to its end."""
     from rich import box
     from rich.table import Table
 
     made = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        width = ID_WIDTH if column == ids else None
-        made.add_column(column, no_wrap=column in whole, overflow="fold", min_width=width)
+        made.add_column(column, no_wrap=column != columns[-1], overflow="fold")
     return made
 
 

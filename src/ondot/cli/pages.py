@@ -1,6 +1,6 @@
 """Lists of any length from an API that answers in pages, and one way to show them.
 
-`-o json` prints the API's answer, `items` and `next_cursor`; `-o jsonl` prints only the items.
+`-o json` and `-o yaml` print the API's answer, `items` and `next_cursor`; `-o jsonl` and `-o name` only the items.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -12,8 +12,7 @@ from ondot.cli.output import (
     Format,
     ListFormat,
     show,
-    show_json,
-    show_json_lines,
+    show_items,
     show_line,
     show_notice,
     show_pieces,
@@ -21,8 +20,7 @@ from ondot.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from ondot.cli.listing import Listing
     from ondot.sdk.client import Client
 
 LARGEST_PAGE: Final = 1000
@@ -54,25 +52,23 @@ def show_csv(what: str, filters: Json, limit: int) -> None:
 
 
 def show_page(
-    page: Json, output: Format | ListFormat, draw: "Callable[[Sequence[Json], datetime], Table]", *, none: str
+    page: Json, output: Format | ListFormat, draw: "Callable[[Sequence[Json], datetime], Listing]", *, none: str
 ) -> None:
     items = page["items"]
     through = page.get("searched_through")
-    match Format(output):
-        case Format.JSON:
-            show_json(page)
-        case Format.JSONL:
-            show_json_lines(items)
-            if through:
-                show_notice(_go_on(page))
-        case Format.TABLE if items:
-            show(draw(items, datetime.now(UTC)))
-            if through:
-                show_line(_go_on(page))
-            elif page.get("next_cursor"):
-                show_progress(f"There are more than these {len(items)}. Show more with --limit.")
-        case Format.TABLE:
-            show_line(_go_on(page) if through else none)
+    form = Format(output)
+    if not form.is_table:
+        show_items(page, items, form)
+        if through and form in {Format.JSONL, Format.NAME}:
+            show_notice(_go_on(page))
+    elif items:
+        show(draw(items, datetime.now(UTC)), form)
+        if through:
+            show_line(_go_on(page))
+        elif page.get("next_cursor"):
+            show_progress(f"There are more than these {len(items)}. Show more with --limit.")
+    else:
+        show_line(_go_on(page) if through else none)
 
 
 def _go_on(page: Json) -> str:

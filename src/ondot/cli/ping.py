@@ -58,15 +58,15 @@ def get(name: PingName, output: Output = Format.TABLE) -> None:
     from datetime import UTC, datetime
 
     ping = ask(lambda client: client.get_ping(name))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(ping, output)
     from ondot.cli.output import show
     from ondot.cli.views import ping_call_table, ping_table
 
     now = datetime.now(UTC)
-    show(ping_table([ping], now))
+    show(ping_table([ping], now), output)
     if ping["calls"]:
-        show(ping_call_table(ping["calls"], now))
+        show(ping_call_table(ping["calls"], now), output)
     return None
 
 

@@ -67,7 +67,7 @@ def set_(
 def scale(name: PoolName, output: Output = Format.TABLE) -> None:
     """Show how many workers a pool should have: for what runs, waits, and is due in the next minutes."""
     wanted = ask(lambda client: client.scale_of_pool(name))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(wanted, output)
     return show_line(f"{wanted['workers']} workers (now {wanted['workers_now']}): {wanted['why']}.")
 
@@ -83,8 +83,8 @@ def _number(written: str) -> int | None:
 
 
 def _show(pool: Json, output: Format) -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(pool, output)
     from ondot.cli.views import pool_table
 
-    return show(pool_table([pool], datetime.now(UTC)))
+    return show(pool_table([pool], datetime.now(UTC)), output)

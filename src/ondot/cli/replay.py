@@ -136,7 +136,7 @@ def _do(action: str, send: Any, which: Json, *, dry_run: bool, yes: bool, wait: 
     try:
         if dry_run or not by_ids:
             counted = ask(lambda client: send(client, dry_run=True))
-            if dry_run and output is not Format.TABLE:
+            if dry_run and not output.is_table:
                 return show_document(counted, output)
             if dry_run or not counted["count"]:
                 return _show_count(action, counted, output)
@@ -151,7 +151,7 @@ def _do(action: str, send: Any, which: Json, *, dry_run: bool, yes: bool, wait: 
 
 
 def _show_count(action: str, counted: Json, output: Format) -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(counted, output)
     if not counted["count"]:
         return show_line("No open dead letters match.")
@@ -161,15 +161,15 @@ def _show_count(action: str, counted: Json, output: Format) -> None:
 def _show_done(answer: Json, *, wait: bool, output: Format) -> None:
     """The result of each dead letter that was named; the exit code reports rejected ones, too."""
     replays = [item["replay_id"] for item in answer["items"] if item["replay_id"]] if wait else []
-    if output is not Format.TABLE and not wait:
+    if not output.is_table and not wait:
         show_document(answer, output)
-    elif output is Format.TABLE:
+    elif output.is_table:
         from ondot.cli.letter_views import done_table
 
-        show(done_table(answer["items"]))
+        show(done_table(answer["items"]), output)
     if wait:
         ended = ask(lambda client: _all_ended(client, replays))
-        if output is not Format.TABLE:
+        if not output.is_table:
             show_document(answer | {"executions": ended}, output)
         else:
             for execution in ended:
@@ -198,7 +198,7 @@ def _follow(operation: Json, *, wait: bool, output: Format) -> None:
             raise
         if operation["action"] == "replay":
             ends = ask(lambda client: _ends_of_replays(client, operation))
-    if output is not Format.TABLE:
+    if not output.is_table:
         show_document(operation | ({"replays": ends} if wait and operation["action"] == "replay" else {}), output)
     else:
         show_line(operation_in_words(operation))

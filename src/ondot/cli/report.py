@@ -38,7 +38,7 @@ def report(
 ) -> None:
     """Show what went wrong: missed, failed, late, held back, lost and more, with the commands that repair it."""
     answer = ask(lambda client: client.get_report(since, until, zone or local_zone()))
-    if output is Format.TABLE:
+    if output.is_table:
         _show(answer)
     else:
         show_document(answer, output)
@@ -49,7 +49,7 @@ def report(
 def misses(job_id: JobId, limit: Limit = 20, output: Output = Format.TABLE) -> None:
     """List when a job did not meet what is expected of it, and why."""
     answer = ask(lambda client: client.list_misses(job_id, limit))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(answer, output)
     if not answer["items"]:
         return show_line("It missed nothing in the last 90 days.")

@@ -86,7 +86,7 @@ def get(
 def step(run_id: RunId, name: StepName, output: Output = Format.TABLE) -> None:
     """Show a step of a run, with its result and all its generations."""
     found = ask(lambda client: client.get_step(run_id, name))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(found, output)
     from ondot.cli.run_views import MOST_ITEMS, generation_table, item_table, step_card
 
@@ -95,10 +95,10 @@ def step(run_id: RunId, name: StepName, output: Output = Format.TABLE) -> None:
     if found["map"] and found["map"]["failed"]:
         failed = ask(lambda client: client.list_items(run_id, name, state="FAILED", limit=MOST_ITEMS))
         show_line("")
-        show(item_table(failed["items"]))
+        show(item_table(failed["items"]), output)
     if len(found["generations"]) > 1:
         show_line("")
-        show(generation_table(found["generations"], now))
+        show(generation_table(found["generations"], now), output)
     return None
 
 
@@ -193,7 +193,7 @@ def link(
 ) -> None:
     """Make a link by which a person decides a step without signing in, once, in your name."""
     made = ask(lambda client: client.make_approval_link(run_id, name, expires_in))
-    if output is Format.TABLE:
+    if output.is_table:
         show_line(made["url"])
     else:
         show_document(made, output)
@@ -201,7 +201,7 @@ def link(
 
 def _decide(run_id: UUID, name: str, reason: str | None, output: Format, *, approve: bool) -> None:
     done = ask(lambda client: client.decide_step(run_id, name, approve=approve, reason=reason))
-    if output is Format.TABLE:
+    if output.is_table:
         show_line(f"Step {name} is {'approved' if approve else 'rejected'}.")
     else:
         show_document(done, output)
@@ -254,7 +254,7 @@ def _change(
         show_run(run, output)
         if run["state"] != "SUCCEEDED":
             raise typer.Exit(FAILED)
-    elif output is not Format.TABLE:
+    elif not output.is_table:
         show_document(done, output)
     else:
         from ondot.cli.run_views import change_in_words
@@ -277,7 +277,7 @@ async def until_settled(client: "Client", run_id: str) -> Json:
 
 
 def show_run(run: Json, output: Format) -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(run, output)
     from ondot.cli.run_views import advice_for, run_card, run_tree
 

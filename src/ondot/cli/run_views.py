@@ -6,19 +6,22 @@ from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from ondot.cli.listing import Listing
 from ondot.cli.output import (
+    STYLES,
     Json,
     card,
     cell,
     compact,
     console,
+    exactly,
     harmless,
     rough,
     state_cell,
     table,
-    time_cell,
     time_line,
     took,
+    when,
 )
 from ondot.cli.views import error_in_words
 
@@ -34,15 +37,23 @@ MOST_ITEMS: Final = 20
 """Failed items that are listed below a mapped step."""
 
 
-def run_table(runs: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("RUN", "STATE", "STEPS", "STARTED", "TOOK", whole=("STATE", "TOOK"), ids="RUN")
+def run_table(runs: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "WORKFLOW", "STATE", "STEPS", "STARTED", "TOOK", "AT", "REASON"),
+        drop=("TOOK", "STARTED", "STEPS", "STATE"),
+        whole=("ID", "STATE", "STARTED", "TOOK"),
+        wide=("AT", "REASON"),
+    )
     for run in runs:
         drawn.add_row(
-            cell(run["job_name"] or "-", run["id"], run["reason"], style="bold"),
-            state_cell(run["state"], "paused" if run["is_paused"] else None),
-            cell(counts_in_words(run["counts"])),
-            time_cell(run["started_at"], now),
+            run["id"],
+            cell(run["job_name"] or "-", style="bold"),
+            cell(f"{run['state']}, paused" if run["is_paused"] else run["state"], style=STYLES.get(run["state"], "")),
+            counts_in_words(run["counts"]),
+            when(run["started_at"], now),
             took(run["started_at"], run["ended_at"]),
+            exactly(run["started_at"]),
+            run["reason"],
         )
     return drawn
 
@@ -166,22 +177,26 @@ def step_card(step: Json, now: datetime) -> "Table":
     )
 
 
-def generation_table(generations: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("GENERATION", "STATE", "EXECUTION", "STARTED", whole=("GENERATION", "STATE"), ids="EXECUTION")
+def generation_table(generations: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("GENERATION", "STATE", "EXECUTION", "STARTED"),
+        drop=("STARTED", "GENERATION"),
+        whole=("GENERATION", "STATE", "EXECUTION", "STARTED"),
+    )
     for generation in generations:
         drawn.add_row(
             str(generation["generation"]),
             state_cell(generation["state"]),
-            generation["execution_id"] or "",
-            time_cell(generation["started_at"], now),
+            generation["execution_id"],
+            when(generation["started_at"], now),
         )
     return drawn
 
 
-def item_table(items: Iterable[Json]) -> "Table":
-    drawn = table("ITEM", "EXECUTION", "ERROR", whole=("ITEM",), ids="EXECUTION")
+def item_table(items: Iterable[Json]) -> Listing:
+    drawn = table("ITEM", "EXECUTION", "ERROR", drop=("ERROR",), whole=("ITEM", "EXECUTION"))
     for item in items:
-        drawn.add_row(f"{item['item']:,}", item["execution_id"] or "", cell(error_in_words(item["error"]) or "-"))
+        drawn.add_row(f"{item['item']:,}", item["execution_id"], error_in_words(item["error"]))
     return drawn
 
 

@@ -70,12 +70,12 @@ def get(name: SecretName, output: Output = Format.TABLE) -> None:
     from datetime import UTC, datetime
 
     secret = ask(lambda client: client.get_secret(name))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(secret, output)
     from ondot.cli.output import show
     from ondot.cli.views import secret_table
 
-    return show(secret_table([secret], datetime.now(UTC)))
+    return show(secret_table([secret], datetime.now(UTC)), output)
 
 
 @app.command("delete")

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ondot.cli.listing import Listing
 from ondot.cli.output import card, cell, state_cell, table, time_line
 from ondot.cli.views import rate_in_words
 
@@ -13,16 +14,22 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 
-def tenant_table(tenants: Iterable[Json], _now: datetime) -> "Table":
-    drawn = table("TENANT", "STATE", "WEIGHT", "POOLS", "QUOTAS", whole=("STATE", "WEIGHT"))
+def tenant_table(tenants: Iterable[Json], _now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "STATE", "WEIGHT", "POOLS", "QUOTAS", "REMOVAL"),
+        drop=("WEIGHT", "POOLS"),
+        whole=("STATE", "WEIGHT"),
+        wide=("REMOVAL",),
+    )
     for tenant in tenants:
         removal = tenant["removal"]
         drawn.add_row(
             cell(tenant["name"], style="bold"),
-            state_cell(tenant["state"], None if removal is None else removal_in_words(removal)),
+            state_cell(tenant["state"]),
             f"{tenant['weight']:g}",
             ", ".join(tenant["pools"]),
-            cell(*quotas_in_words(tenant["quotas"])) if tenant["quotas"] else "none",
+            ", ".join(quotas_in_words(tenant["quotas"])) or "none",
+            None if removal is None else removal_in_words(removal),
         )
     return drawn
 
@@ -78,8 +85,12 @@ def usage_lines(usage: Json) -> list[str]:
     return lines
 
 
-def usage_table(usage: Json) -> "Table":
-    drawn = table("POOL", "RUNNING", "FAIR SHARE", "WAITING", "RUNNING OF ALL", "WAITS FOR")
+def usage_table(usage: Json) -> Listing:
+    drawn = table(
+        *("POOL", "RUNNING", "FAIR SHARE", "WAITING", "RUNNING OF ALL", "WAITS FOR"),
+        drop=("RUNNING OF ALL", "FAIR SHARE", "WAITS FOR"),
+        whole=("RUNNING", "FAIR SHARE", "WAITING", "RUNNING OF ALL"),
+    )
     for pool in usage["pools"]:
         fair = pool["fair_slots"]
         drawn.add_row(
@@ -88,6 +99,6 @@ def usage_table(usage: Json) -> "Table":
             "" if fair is None else f"{fair:,.1f}",
             f"{pool['waiting']:,} of {pool['waiting_of_all']:,}",
             f"{pool['running_of_all']:,}",
-            cell(*(f"{one['name']} {one['running']:,}" for one in pool["waits_for"])) if pool["waits_for"] else "",
+            ", ".join(f"{one['name']} {one['running']:,}" for one in pool["waits_for"] or ()),
         )
     return drawn

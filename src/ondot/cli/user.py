@@ -72,7 +72,7 @@ def create(
     user, ends_keyless = ask_database(question)
     answer = _view(user) | ({"password": password} if is_generated else {})
     show_answer(answer, output, password if is_generated else f"Created {user.email}, {user.role.value}.")
-    if is_generated and output is Format.TABLE:
+    if is_generated and output.is_table:
         show_progress(f"The password of {user.email}. It is shown only now.")
     if ends_keyless:
         show_error(
@@ -160,7 +160,7 @@ def reset(
 
     answer = ask_database(question)
     show_answer(answer, output, answer["url"])
-    if output is Format.TABLE:
+    if output.is_table:
         show_progress(f"Pass it on to {answer['email']}. It works once, until {answer['expires_at']}.")
 
 

@@ -4,21 +4,27 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ondot.cli.output import cell, table, time_cell
+from ondot.cli.listing import Listing
+from ondot.cli.output import cell, exactly, table, when
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ondot.cli.output import Json
 
 
-def user_table(users: Iterable["Json"], now: datetime) -> "Table":
-    drawn = table("USER", "ROLE", "STATE", "LAST SIGN-IN", whole=("ROLE", "STATE"), ids="USER")
+def user_table(users: Iterable["Json"], now: datetime) -> Listing:
+    drawn = table(
+        *("EMAIL", "NAME", "ROLE", "STATE", "LAST SIGN-IN", "AT"),
+        drop=("LAST SIGN-IN", "NAME"),
+        whole=("ROLE", "STATE", "LAST SIGN-IN"),
+        wide=("AT",),
+    )
     for user in users:
         drawn.add_row(
-            cell(user["name"], user["email"], style="bold"),
+            cell(user["email"], style="bold"),
+            user["name"],
             user["role"],
-            cell("active", style="green") if user["state"] == "ACTIVE" else cell("disabled"),
-            time_cell(user["last_sign_in_at"], now) if user["last_sign_in_at"] else cell("never"),
+            cell("active", style="green") if user["state"] == "ACTIVE" else "disabled",
+            when(user["last_sign_in_at"], now) if user["last_sign_in_at"] else "never",
+            exactly(user["last_sign_in_at"]),
         )
     return drawn

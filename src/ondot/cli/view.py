@@ -9,6 +9,7 @@ from uuid import UUID
 import typer
 
 from ondot.cli.calling import ask
+from ondot.cli.listing import Listing
 from ondot.cli.options import Limit, Output, Reason, Yes
 from ondot.cli.output import Format, cell, show_answer, show_document, show_line, table
 from ondot.cli.pages import gather, show_page
@@ -16,8 +17,6 @@ from ondot.model.errors import NotFound
 from ondot.model.query.fields import Of
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
@@ -60,7 +59,7 @@ def list_(of: OfList = None, limit: Limit = 100, output: Output = Format.TABLE) 
 def get(name: ViewName, of: OfList = None, output: Output = Format.TABLE) -> None:
     """Show a view."""
     view = ask(lambda client: find_view(client, name, of))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(view, output)
     show_line(view["q"])
     return show_line(_how_to_list(view))
@@ -130,11 +129,11 @@ async def query_of(client: "Client", of: Of, view: str | None, search: str | Non
     return " ".join(filter(None, (found["q"], search)))
 
 
-def _view_table(views: Iterable[Json], _now: datetime) -> "Table":
-    drawn = table("VIEW", "OF", "QUERY", whole=("OF",))
+def _view_table(views: Iterable[Json], _now: datetime) -> Listing:
+    drawn = table("NAME", "OF", "WHOSE", "QUERY", drop=("WHOSE", "OF"), whole=("OF", "WHOSE"))
     for view in views:
         whose = "shared" if view["shared"] else "own"
-        drawn.add_row(cell(view["name"], whose, style="bold"), cell(view["of"].replace("_", " ")), cell(view["q"]))
+        drawn.add_row(cell(view["name"], style="bold"), view["of"].replace("_", " "), whose, view["q"])
     return drawn
 
 

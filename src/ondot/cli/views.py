@@ -7,21 +7,23 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ondot.cli.listing import Listing
 from ondot.cli.output import (
     Json,
     card,
     cell,
     compact,
     exact,
+    exactly,
     instant_of,
     lasting,
     relative,
     rough,
     state_cell,
     table,
-    time_cell,
     time_line,
     took,
+    when,
 )
 
 if TYPE_CHECKING:
@@ -29,20 +31,28 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 
-def job_table(jobs: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("JOB", "STATE", "NEXT FIRE", whole=("STATE", "NEXT FIRE"), ids="JOB")
+def job_table(jobs: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "STATE", "NEXT FIRE", "SCHEDULE", "ID"),
+        *("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY"),
+        drop=("ID", "SCHEDULE", "NEXT FIRE"),
+        whole=("STATE", "NEXT FIRE", "ID"),
+        wide=("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY"),
+    )
     for job in jobs:
-        why = job.get("state_reason")
         drawn.add_row(
-            cell(
-                job["name"],
-                job["id"],
-                job["schedule_in_words"],
-                f"{job['state'].lower()}: {why}" if why else None,
-                style="bold",
-            ),
+            cell(job["name"], style="bold"),
             state_cell(job["state"]),
-            time_cell(job["next_fire_at"], now),
+            when(job["next_fire_at"], now),
+            job["schedule_in_words"],
+            job["id"],
+            exactly(job["next_fire_at"]),
+            job["key"],
+            job["pool"],
+            str(job["priority"]),
+            target_in_words(job["target"]),
+            str(job["version"]),
+            job.get("state_reason"),
         )
     return drawn
 
@@ -118,42 +128,36 @@ def rate_in_words(rate: Json | None) -> str | None:
     return f"{rate['limit']:,} in {_duration(rate['per'])}{burst}"
 
 
-def skipped_table(ranges: Iterable[Json], now: datetime) -> "Table":
+def skipped_table(ranges: Iterable[Json], now: datetime) -> Listing:
     """Fires of a job that were skipped."""
     from ondot.words.job import WHY_SKIPPED
 
-    drawn = table("SKIPPED", "FROM", "TO", "WHY", whole=("SKIPPED", "FROM", "TO"))
+    drawn = table("SKIPPED", "FROM", "TO", "WHY", drop=("TO",), whole=("SKIPPED", "FROM", "TO"))
     for entry in ranges:
         count = entry["count"]
         fires = "many fires" if count is None else f"{count:,} fire{'' if count == 1 else 's'}"
-        from_at, to_at = (instant_of(entry[end]) for end in ("from_at", "to_at"))
-        drawn.add_row(
-            fires,
-            exact(from_at) if from_at else "",
-            exact(to_at) if to_at else "",
-            cell(WHY_SKIPPED.get(entry["reason"], entry["reason"])),
-        )
+        why = WHY_SKIPPED.get(entry["reason"], entry["reason"])
+        drawn.add_row(fires, exactly(entry["from_at"]), exactly(entry["to_at"]), why)
     return drawn
 
 
-def missed_table(ranges: Iterable[Json], now: datetime) -> "Table":
+def missed_table(ranges: Iterable[Json], now: datetime) -> Listing:
     """Fires of all jobs that did not run."""
     from ondot.words.job import WHY_SKIPPED
 
-    drawn = table("JOB", "FIRES", "FROM", "TO", whole=("FIRES", "FROM", "TO"), ids="JOB")
+    drawn = table(
+        *("JOB", "FIRES", "FROM", "TO", "WHY", "TO RUN THEM"),
+        drop=("WHY", "TO", "TO RUN THEM", "FROM"),
+        whole=("FIRES", "FROM", "TO"),
+    )
     for entry in ranges:
-        from_at, to_at = (instant_of(entry[end]) for end in ("from_at", "to_at"))
-        advice = "backfilled since" if entry["is_backfilled"] else entry["what_to_do"]
         drawn.add_row(
-            cell(
-                entry["job_name"] or entry["job_id"],
-                WHY_SKIPPED.get(entry["reason"], entry["reason"]),
-                advice,
-                style="bold",
-            ),
+            cell(entry["job_name"] or entry["job_id"], style="bold"),
             "many" if entry["count"] is None else f"{entry['count']:,}",
-            exact(from_at) if from_at else "",
-            exact(to_at) if to_at else "",
+            exactly(entry["from_at"]),
+            exactly(entry["to_at"]),
+            WHY_SKIPPED.get(entry["reason"], entry["reason"]),
+            "backfilled since" if entry["is_backfilled"] else entry["what_to_do"],
         )
     return drawn
 
@@ -173,15 +177,28 @@ def target_in_words(target: Json) -> str:
     return compact(target) or ""
 
 
-def execution_table(executions: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("EXECUTION", "STATE", "FIRE", "TOOK", whole=("STATE", "FIRE", "TOOK"), ids="EXECUTION")
+def execution_table(executions: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "JOB", "STATE", "FIRE", "TOOK", "TRY"),
+        *("AT", "ORIGIN", "POOL", "CLASS", "WORKER", "ERROR"),
+        drop=("TRY", "TOOK", "FIRE", "STATE"),
+        whole=("ID", "STATE", "FIRE", "TOOK", "TRY"),
+        wide=("AT", "ORIGIN", "POOL", "CLASS", "WORKER", "ERROR"),
+    )
     for execution in executions:
-        attempt = execution["attempt"]
         drawn.add_row(
-            cell(execution.get("job_name") or "-", execution["id"], style="bold"),
-            state_cell(execution["state"], f"try {attempt}" if attempt > 1 else None),
-            time_cell(execution["fire_at"], now),
+            execution["id"],
+            cell(execution.get("job_name") or "-", style="bold"),
+            state_cell(execution["state"]),
+            when(execution["fire_at"], now),
             took(execution["started_at"], execution["ended_at"]),
+            str(execution["attempt"]),
+            exactly(execution["fire_at"]),
+            execution.get("origin"),
+            execution.get("pool"),
+            execution.get("priority_class"),
+            execution.get("worker_id"),
+            error_in_words(execution.get("error")),
         )
     return drawn
 
@@ -219,15 +236,22 @@ def execution_card(execution: Json, now: datetime, explanation: Json | None = No
     )
 
 
-def attempt_table(attempts: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("TRY", "OUTCOME", "STARTED", "TOOK", "ERROR", whole=("TRY", "OUTCOME", "STARTED", "TOOK"))
+def attempt_table(attempts: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("TRY", "OUTCOME", "STARTED", "TOOK", "ERROR", "AT", "WORKER"),
+        drop=("TOOK", "STARTED"),
+        whole=("TRY", "OUTCOME", "STARTED", "TOOK"),
+        wide=("AT", "WORKER"),
+    )
     for attempt in attempts:
         drawn.add_row(
             str(attempt["attempt"]),
             state_cell(attempt["outcome"] or "RUNNING"),
-            time_cell(attempt["started_at"], now),
+            when(attempt["started_at"], now),
             took(attempt["started_at"], attempt["ended_at"]),
-            cell(error_in_words(attempt["error"])),
+            error_in_words(attempt["error"]),
+            exactly(attempt["started_at"]),
+            attempt.get("worker_id"),
         )
     return drawn
 
@@ -259,57 +283,70 @@ def error_in_words(error: Any) -> str | None:
     return compact(error)
 
 
-def preview_table(preview: Json, now: datetime) -> "Table":
+def preview_table(preview: Json, now: datetime) -> Listing:
     """The fires in order, then the skipped ones."""
-    drawn = table("FIRE", "SCHEDULE'S ZONE", "UTC", "REMARK", whole=("FIRE", "SCHEDULE'S ZONE", "UTC"))
+    drawn = table(
+        *("FIRE", "SCHEDULE'S ZONE", "UTC", "REMARK"),
+        drop=("FIRE", "REMARK", "UTC"),
+        whole=("FIRE", "SCHEDULE'S ZONE", "UTC"),
+    )
     for fire in preview["fires"]:
         fire_at = instant_of(fire["fire_at"])
         assert fire_at is not None
         ready_at = instant_of(fire.get("ready_at"))
         late = f"+{lasting(ready_at - fire_at)}" if ready_at else None
-        remark = cell(fire["remark"], late, style="yellow")
+        remark = cell(", ".join(filter(None, (fire["remark"], late))), style="yellow")
         drawn.add_row(relative(fire_at, now), fire["local"], exact(fire_at), remark)
     for skipped in preview["skipped"]:
-        drawn.add_row(cell("skipped", style="dim"), cell(skipped["local"], style="dim"), "", cell(skipped["reason"]))
+        drawn.add_row(cell("skipped", style="dim"), cell(skipped["local"], style="dim"), "", skipped["reason"])
     return drawn
 
 
-def applied_table(results: Iterable[Json], *, dry_run: bool) -> "Table":
+def applied_table(results: Iterable[Json], *, dry_run: bool) -> Listing:
     """The result for each job of a file."""
     styles = {"created": "green", "changed": "yellow", "unchanged": "dim"}
     verbs = {"created": "would create", "changed": "would change"} if dry_run else {}
-    drawn = table("JOB", "RESULT", "VERSION", whole=("RESULT", "VERSION"), ids="JOB")
+    drawn = table(
+        *("KEY", "RESULT", "VERSION", "CHANGES", "NAME", "ID"),
+        drop=("VERSION", "CHANGES"),
+        whole=("RESULT", "VERSION"),
+        wide=("NAME", "ID"),
+    )
     for item in results:
         result = item["result"]
         drawn.add_row(
-            cell(item["key"], item["name"] if item["name"] != item["key"] else None, item["id"], style="bold"),
-            cell(verbs.get(result, result), *item["changes"], style=styles[result]),
+            cell(item["key"], style="bold"),
+            cell(verbs.get(result, result), style=styles[result]),
             str(item["version"]),
+            ", ".join(item["changes"]),
+            item["name"],
+            item["id"],
         )
     return drawn
 
 
-def backfill_table(backfills: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("BACKFILL", "STATE", "RUNS", "CREATED", whole=("BACKFILL", "STATE", "RUNS"))
+def backfill_table(backfills: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "STATE", "RUNS", "FROM", "TO", "CREATED", "ORDER", "AT ONCE"),
+        drop=("CREATED", "TO", "FROM", "RUNS"),
+        whole=("ID", "STATE", "RUNS", "FROM", "TO", "CREATED"),
+        wide=("ORDER", "AT ONCE"),
+    )
     for backfill in backfills:
-        from_at, to_at = (instant_of(backfill[end]) for end in ("from_at", "to_at"))
         ended = sum(backfill[count] for count in ("succeeded", "failed", "stopped"))
         to_run = backfill["total"] - backfill["existing"]
+        counts = [f"{ended:,} of {to_run:,}" if to_run else "none to run"]
+        counts += [f"{backfill[what]:,} {what}" for what in ("failed", "stopped") if backfill[what]]
+        counts += [f"{backfill['existing']:,} existed already"] if backfill["existing"] else []
         drawn.add_row(
-            cell(
-                backfill["id"],
-                f"{exact(from_at) if from_at else ''} to",
-                f"{exact(to_at) if to_at else ''}",
-                f"{backfill['order']} first, {backfill['concurrency']} at a time",
-            ),
+            backfill["id"],
             state_cell(backfill["state"]),
-            cell(
-                f"{ended:,} of {to_run:,}" if to_run else "none to run",
-                f"{backfill['failed']:,} failed" if backfill["failed"] else None,
-                f"{backfill['stopped']:,} stopped" if backfill["stopped"] else None,
-                f"{backfill['existing']:,} existed already" if backfill["existing"] else None,
-            ),
-            cell(relative_of(backfill["created_at"], now)),
+            ", ".join(counts),
+            exactly(backfill["from_at"]),
+            exactly(backfill["to_at"]),
+            when(backfill["created_at"], now),
+            f"{backfill['order']} first",
+            str(backfill["concurrency"]),
         )
     return drawn
 
@@ -319,15 +356,22 @@ def relative_of(written: object, now: datetime) -> str:
     return "" if at is None else relative(at, now)
 
 
-def key_table(keys: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("KEY", "STATE", "ROLE", "LAST USE", whole=("STATE", "LAST USE"), ids="KEY")
+def key_table(keys: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "STATE", "ROLE", "LAST USE", "ID", "SCOPES", "POOLS"),
+        drop=("LAST USE", "ROLE"),
+        whole=("ROLE", "LAST USE", "ID"),
+        wide=("SCOPES", "POOLS"),
+    )
     for key in keys:
-        limits = [", ".join(key["scopes"] or ()), ", ".join(f"pool {pool}" for pool in key["pools"] or ())]
         drawn.add_row(
-            cell(key["name"], key["id"], style="bold"),
+            cell(key["name"], style="bold"),
             _key_state(key, now),
-            cell(key["role"], "; ".join(filter(None, limits)) or None),
-            time_cell(key["last_used_at"], now),
+            key["role"],
+            when(key["last_used_at"], now),
+            str(key["id"]),
+            ", ".join(key["scopes"] or ()),
+            ", ".join(key["pools"] or ()),
         )
     return drawn
 
@@ -341,87 +385,114 @@ def _key_state(key: Json, now: datetime) -> "Text":
     return cell("valid", f"expires {relative(expires_at, now)}" if expires_at else None, style="green")
 
 
-def secret_table(secrets: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("SECRET", "VERSION", "MAY GO TO", "USED BY", "CHANGED", whole=("VERSION", "CHANGED"))
+def secret_table(secrets: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "VERSION", "MAY GO TO", "USED BY", "CHANGED", "BY", "POOLS"),
+        drop=("USED BY", "CHANGED", "VERSION"),
+        whole=("VERSION", "CHANGED"),
+        wide=("BY", "POOLS"),
+    )
     for secret in secrets:
         places = [*(secret["hosts"] or ()), *(f"{name}()" for name in secret["functions"] or ())]
-        pools = f"in {', '.join(secret['pools'])}" if secret["pools"] else None
-        used_by = [job["name"] for job in secret["used_by"]]
         drawn.add_row(
             cell(secret["name"], style="bold"),
-            cell(str(secret["version"])),
-            cell(", ".join(places) or "any", pools),
-            cell(", ".join(used_by[:3]) + (" …" if len(used_by) > 3 else "") or "-"),
-            cell(relative_of(secret["updated_at"], now), secret["updated_by"]),
+            str(secret["version"]),
+            ", ".join(places) or "any",
+            ", ".join(job["name"] for job in secret["used_by"]),
+            when(secret["updated_at"], now),
+            secret["updated_by"],
+            ", ".join(secret["pools"] or ()),
         )
     return drawn
 
 
-def hook_table(hooks: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("HOOK", "EVENTS", "SIGNATURE", "LAST USED", "ID", whole=("ID",))
+def hook_table(hooks: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "TYPE", "LAST USED", "ID", "SOURCE", "SIGNATURE", "HEADER"),
+        drop=("LAST USED", "TYPE"),
+        whole=("LAST USED", "ID"),
+        wide=("SOURCE", "SIGNATURE", "HEADER"),
+    )
     for hook in hooks:
-        used = relative_of(hook["last_used_at"], now) if hook["last_used_at"] else "-"
         drawn.add_row(
             cell(hook["name"], style="bold"),
-            cell(hook["type"], hook["source"]),
-            cell(hook["signature"], hook["header"]),
-            cell(used),
-            cell(hook["id"]),
+            hook["type"],
+            when(hook["last_used_at"], now),
+            hook["id"],
+            hook["source"],
+            hook["signature"],
+            hook["header"],
         )
     return drawn
 
 
-def channel_table(channels: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("CHANNEL", "KIND", "SENDS TO", "CHANGED")
+def channel_table(channels: Iterable[Json], now: datetime) -> Listing:
+    drawn = table("NAME", "KIND", "SENDS TO", "CHANGED", drop=("CHANGED", "KIND"), whole=("KIND", "CHANGED"))
     for channel in channels:
         content = channel[channel["kind"]]
         to = ", ".join(content["to"]) if "to" in content else content["url"]
         drawn.add_row(
             cell(channel["name"], style="bold"),
-            cell(channel["kind"]),
-            cell(to if isinstance(to, str) else f"secret {to['$secret']}"),
-            cell(relative_of(channel["updated_at"] or channel["created_at"], now)),
+            channel["kind"],
+            to if isinstance(to, str) else f"secret {to['$secret']}",
+            when(channel["updated_at"] or channel["created_at"], now),
         )
     return drawn
 
 
-def delivery_table(deliveries: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("DELIVERY", "MESSAGE", "STATE", "ATTEMPTS", "WHEN", ids="DELIVERY")
+def delivery_table(deliveries: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("MESSAGE", "STATE", "ATTEMPTS", "WHEN", "ERROR", "KIND", "JOINED", "ID"),
+        drop=("ATTEMPTS", "ERROR", "WHEN"),
+        whole=("STATE", "ATTEMPTS", "WHEN"),
+        wide=("KIND", "JOINED", "ID"),
+    )
     for each in deliveries:
         drawn.add_row(
-            cell(each["id"]),
-            cell(each["title"], f"{each['kind']}, {each['joined']} joined" if each["joined"] else each["kind"]),
-            cell(each["state"], each["error"]),
-            cell(str(each["attempts"])),
-            cell(relative_of(each["created_at"], now)),
+            each["title"],
+            state_cell(each["state"]),
+            str(each["attempts"]),
+            when(each["created_at"], now),
+            each["error"],
+            each["kind"],
+            str(each["joined"]),
+            each["id"],
         )
     return drawn
 
 
-def ping_table(pings: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("PING", "STATE", "LAST CALL", "LATE", "TOOK")
+def ping_table(pings: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "STATE", "LAST CALL", "LATE", "TOOK"),
+        drop=("TOOK", "LATE", "LAST CALL"),
+        whole=("STATE", "LAST CALL", "LATE", "TOOK"),
+    )
     for ping in pings:
         took_s = ping["took_s"]
         drawn.add_row(
             cell(ping["name"], style="bold"),
-            cell(ping["state"]),
-            cell(relative_of(ping["last_call_at"], now) or "never"),
-            cell(relative_of(ping["due_at"], now) or "-"),
-            cell("-" if took_s is None else f"{took_s:g} s"),
+            ping["state"],
+            relative_of(ping["last_call_at"], now) or "never",
+            relative_of(ping["due_at"], now),
+            "" if took_s is None else f"{took_s:g} s",
         )
     return drawn
 
 
-def ping_call_table(calls: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("WHEN", "CALL", "EXIT CODE", "TOOK", "BODY")
+def ping_call_table(calls: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("WHEN", "CALL", "EXIT CODE", "TOOK", "BODY"),
+        drop=("TOOK", "EXIT CODE", "BODY"),
+        whole=("WHEN", "CALL", "EXIT CODE", "TOOK"),
+    )
     for call in calls:
         lines = (call["body"] or "").strip().splitlines()
         drawn.add_row(
-            cell(relative_of(call["at"], now)),
-            cell(call["kind"]),
-            cell("-" if call["exit_code"] is None else str(call["exit_code"])),
-            cell("-" if call["took_s"] is None else f"{call['took_s']:g} s"),
-            cell(lines[-1][:80] if lines else "-"),
+            when(call["at"], now),
+            call["kind"],
+            "" if call["exit_code"] is None else str(call["exit_code"]),
+            "" if call["took_s"] is None else f"{call['took_s']:g} s",
+            lines[-1] if lines else "",
         )
     return drawn
 
@@ -469,19 +540,21 @@ def running_in_words(shared: Json) -> str:
     return f"- of {shared['slots']:,}" if running is None else f"{running:,} of {shared['slots']:,}"
 
 
-def pool_table(pools: Iterable[Json], _now: datetime) -> "Table":
-    drawn = table("POOL", "WORKERS", "RUNNING", "WAITING", "AT ONCE", "RATE", whole=("WORKERS", "RUNNING", "WAITING"))
+def pool_table(pools: Iterable[Json], _now: datetime) -> Listing:
+    drawn = table(
+        *("POOL", "WORKERS", "RUNNING", "WAITING", "OLDEST", "HELD BACK", "AT ONCE", "RATE"),
+        drop=("RATE", "AT ONCE", "OLDEST", "WORKERS", "HELD BACK"),
+        whole=("WORKERS", "RUNNING", "WAITING", "OLDEST", "HELD BACK", "AT ONCE"),
+    )
     for pool in pools:
         concurrency = pool["concurrency"]
         drawn.add_row(
             cell(pool["name"], style="bold"),
             f"{pool['workers']:,}",
             running_in_words(pool),
-            cell(
-                f"{pool['waiting']:,}",
-                f"oldest {rough(pool['oldest_waiting_s'])}" if pool["oldest_waiting_s"] is not None else None,
-                f"held back {pool['gated']:,}" if pool["gated"] else None,
-            ),
+            f"{pool['waiting']:,}",
+            rough(pool["oldest_waiting_s"]) if pool["oldest_waiting_s"] is not None else "",
+            f"{pool['gated']:,}",
             "no limit" if concurrency is None else f"{concurrency:,}",
             rate_in_words(pool["rate"]) or "no limit",
         )
@@ -498,35 +571,49 @@ def _changes_of(entry: Json) -> str | None:
     return ", ".join(changes)
 
 
-def bulk_table(operations: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("OPERATION", "STATE", "DONE", "STARTED", whole=("STATE", "DONE", "STARTED"), ids="OPERATION")
+def bulk_table(operations: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("ID", "OPERATION", "STATE", "DONE", "STARTED", "REFUSED", "WHICH", "BY", "REASON"),
+        drop=("STARTED", "OPERATION", "DONE"),
+        whole=("ID", "STATE", "DONE", "STARTED"),
+        wide=("REFUSED", "WHICH", "BY", "REASON"),
+    )
     for operation in operations:
         which = operation["q"] or (f"{operation['ids']:,} ids" if operation["ids"] else "all, or by filter")
         drawn.add_row(
-            cell(
-                f"{operation['action']} {operation['of'].replace('_', ' ')}",
-                operation["id"],
-                "an undo" if operation["undo_of"] else which,
-                f"by {operation['actor']}" + (f": {operation['reason']}" if operation["reason"] else ""),
-                style="bold",
-            ),
+            operation["id"],
+            cell(f"{operation['action']} {operation['of'].replace('_', ' ')}", style="bold"),
             state_cell(operation["state"]),
-            cell(f"{operation['done']:,} of {operation['total']:,}", f"{operation['refused']:,} refused"),
-            relative_of(operation["created_at"], now),
+            f"{operation['done']:,} of {operation['total']:,}",
+            when(operation["created_at"], now),
+            f"{operation['refused']:,}",
+            "an undo" if operation["undo_of"] else which,
+            operation["actor"],
+            operation["reason"],
         )
     return drawn
 
 
-def audit_table(entries: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("WHEN", "WHO", "WHAT", whole=("WHEN",))
+def audit_table(entries: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("WHEN", "WHO", "WHAT", "SUBJECT", "DETAIL", "AT", "CHANGES"),
+        drop=("DETAIL", "SUBJECT"),
+        whole=("WHEN",),
+        wide=("AT", "CHANGES"),
+    )
     for entry in entries:
         detail = {name: value for name, value in (entry["detail"] or {}).items() if value is not None}
         words = ", ".join(
             f"{name}: {value if isinstance(value, str) else compact(value)}" for name, value in detail.items()
         )
+        changes = _changes_of(entry)
         drawn.add_row(
-            time_cell(entry["at"], now),
-            cell(entry["actor"]),
-            cell(entry["action"], entry["subject"], words, _changes_of(entry), style="bold"),
+            when(entry["at"], now),
+            entry["actor"],
+            cell(entry["action"], style="bold"),
+            entry["subject"],
+            "; ".join(filter(None, (words, changes))),
+            exactly(entry["at"]),
+            changes,
         )
     return drawn

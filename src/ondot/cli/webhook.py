@@ -29,7 +29,7 @@ def secret(
     """Print the secret that signs calls to a host, and the old one while it is rotated. The audit log records it."""
     answer = ask(lambda client: client.get_signing_secret(host))
     show_answer(answer, output, "\n".join(each["secret"] for each in answer["secrets"]))
-    if output is Format.TABLE:
+    if output.is_table:
         old = [each for each in answer["secrets"] if each["ends_at"]]
         remark = f" The others end by {max(each['ends_at'] for each in old)}." if old else ""
         show_progress(f"Signs calls to {answer['host']}. Store it at the receiver.{remark}")
@@ -48,7 +48,7 @@ def rotate(
     answer = ask(lambda client: client.rotate_signing_secret({"overlap": duration(overlap)}))
     sentence = f"The secrets have version {answer['versions'][0]['version']} now."
     show_answer(answer, output, sentence)
-    if output is Format.TABLE:
+    if output.is_table:
         show_progress("Give each receiver its new one: `ondot webhook secret --host HOST`.")
 
 

@@ -47,10 +47,10 @@ def create(
         return job, await until_ended(client, run["id"])
 
     job, run = ask(question)
-    if output is Format.TABLE:
+    if output.is_table:
         show_line(f"Created {job['name']} {job['id']}" if run else "Created.")
         if run is None:
-            _show_workflow(job)
+            _show_workflow(job, output)
     elif run is None:
         show_document(job, output)
     if run is not None:
@@ -72,21 +72,23 @@ def list_(
     page = ask(lambda client: gather(lambda paging: client.list_workflows(**filters, **paging), limit))
     from ondot.cli.workflow_views import workflow_table
 
-    return show_page(page, output, workflow_table, none="No workflows.")
+    return show_page(
+        page, output, workflow_table, none="No workflows. Create one with `ondot workflow create -f FILE`."
+    )
 
 
 @app.command()
 def get(job_id: JobId, output: Output = Format.TABLE) -> None:
     """Show a workflow, its steps, and its latest runs."""
     job = ask(lambda client: client.get_workflow(job_id))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(job, output)
-    _show_workflow(job)
+    _show_workflow(job, output)
     if job["latest_executions"]:
         from ondot.cli.views import execution_table
 
         show_line("")
-        show(execution_table(job["latest_executions"], datetime.now(UTC)))
+        show(execution_table(job["latest_executions"], datetime.now(UTC)), output)
     return None
 
 
@@ -102,7 +104,7 @@ def explain(
         return client.explain_execution(run_id) if step is None else client.explain_step(run_id, step)
 
     explanation = ask(question)
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(explanation, output)
     from ondot.cli.explain_views import explanation_card
 
@@ -125,10 +127,10 @@ def runs(
     show_page(page, output, run_table, none="No runs.")
 
 
-def _show_workflow(job: Json) -> None:
+def _show_workflow(job: Json, output: Format) -> None:
     from ondot.cli.views import job_card
     from ondot.cli.workflow_views import step_table
 
     show(job_card(job, datetime.now(UTC)))
     show_line("")
-    show(step_table(job["target"]["workflow"]["steps"]))
+    show(step_table(job["target"]["workflow"]["steps"]), output)

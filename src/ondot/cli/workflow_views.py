@@ -2,34 +2,41 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ondot.cli.output import Json, cell, state_cell, table, time_cell
+from ondot.cli.listing import Listing
+from ondot.cli.output import Json, cell, exactly, state_cell, table, when
 from ondot.cli.views import target_in_words
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MOST_STEPS = 100
 """Steps that a table shows; `-o json` has all."""
 
 
-def workflow_table(workflows: Iterable[Json], now: datetime) -> "Table":
-    drawn = table("WORKFLOW", "STEPS", "STATE", "NEXT FIRE", whole=("STEPS", "STATE", "NEXT FIRE"), ids="WORKFLOW")
+def workflow_table(workflows: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "STEPS", "STATE", "NEXT FIRE", "SCHEDULE", "ID", "AT", "KEY"),
+        drop=("ID", "SCHEDULE", "STEPS", "NEXT FIRE"),
+        whole=("STEPS", "STATE", "NEXT FIRE", "ID"),
+        wide=("AT", "KEY"),
+    )
     for workflow in workflows:
         drawn.add_row(
-            cell(workflow["name"], workflow["id"], workflow["schedule_in_words"], style="bold"),
+            cell(workflow["name"], style="bold"),
             f"{workflow['steps']:,}",
             state_cell(workflow["state"]),
-            time_cell(workflow["next_fire_at"], now),
+            when(workflow["next_fire_at"], now),
+            workflow["schedule_in_words"],
+            workflow["id"],
+            exactly(workflow["next_fire_at"]),
+            workflow.get("key"),
         )
     return drawn
 
 
-def step_table(steps: Mapping[str, Any]) -> "Table":
-    drawn = table("STEP", "AFTER", "DOES")
+def step_table(steps: Mapping[str, Any]) -> Listing:
+    drawn = table("STEP", "AFTER", "DOES", drop=("AFTER",))
     for name, step in list(steps.items())[:MOST_STEPS]:
-        drawn.add_row(cell(name, style="bold"), cell(_after(step)), cell(step_in_words(step)))
+        drawn.add_row(cell(name, style="bold"), _after(step), step_in_words(step))
     if len(steps) > MOST_STEPS:
         drawn.add_row(f"{len(steps) - MOST_STEPS:,} more", "", "all with -o json")
     return drawn
