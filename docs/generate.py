@@ -2,6 +2,7 @@
 
 reference/state-machine.md   from the transition table of model/execution.py
 reference/cli.md             from the commands of cli/
+reference/sdk.md             from the docstrings of sdk/
 """
 
 import sys
@@ -10,6 +11,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from docs.sdk import reference
 from typer.core import TyperArgument, TyperGroup, TyperOption
 from typer.main import get_command
 
@@ -116,7 +118,11 @@ def _one_line(text: str | None) -> str:
     return " ".join((text or "").split())
 
 
-DOCUMENTS: Final[dict[str, Callable[[], str]]] = {"state-machine.md": state_machine, "cli.md": commands}
+DOCUMENTS: Final[dict[str, Callable[[], str]]] = {
+    "state-machine.md": state_machine,
+    "cli.md": commands,
+    "sdk.md": reference,
+}
 
 
 def main() -> int:

@@ -151,6 +151,17 @@ async def test_a_check_of_the_programs_own_that_breaks_is_an_exception_and_not_a
 
 
 @proves("D2")
+async def test_a_function_knows_when_its_timeout_ends_it() -> None:
+    async def asks(ctx: Context) -> datetime | None:
+        return ctx.deadline_at
+
+    before = datetime.now(UTC)
+    deadline = datetime.fromisoformat(result_of(await call(asks, timeout_s=90.0)))
+    assert before + timedelta(seconds=90) <= deadline <= datetime.now(UTC) + timedelta(seconds=90)
+    assert await call(asks, timeout_s=None) == Succeeded(None)
+
+
+@proves("D2")
 async def test_a_result_that_cannot_be_sent_fails_and_names_the_reason() -> None:
     def returns() -> Receipt:
         return object()  # type: ignore[return-value]

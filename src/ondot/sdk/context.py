@@ -8,7 +8,7 @@ its next heartbeat.
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
 
@@ -45,7 +45,9 @@ class Context:
         hops: int | None = None,
         traceparent: str | None = None,
         tracestate: str | None = None,
+        deadline_s: float | None = None,
     ) -> None:
+        """`deadline_s`: in seconds since 1970."""
         self.execution_id: Final = execution_id
         """The same for all attempts: use it as idempotency key for calls to other systems."""
         self.job_id: Final = job_id
@@ -77,6 +79,12 @@ class Context:
         self._transaction = transaction
         self._secrets = secrets
         self._opened: Opened | None = None
+        self._deadline_s = deadline_s
+
+    @property
+    def deadline_at(self) -> datetime | None:
+        """When its timeout ends this attempt, by the worker's clock, or None: compare it with `datetime.now(UTC)`."""
+        return None if self._deadline_s is None else datetime.fromtimestamp(self._deadline_s, UTC)
 
     @property
     def checkpoint(self) -> Any:

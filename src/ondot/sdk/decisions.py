@@ -16,6 +16,8 @@ class Decision(Exception):
 
 
 class RetryIn(Decision):
+    """Retry, not before this delay: seconds, or a timedelta. It counts as a failed attempt."""
+
     def __init__(self, delay: float | timedelta, reason: str = "") -> None:
         delay_s = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
         if not isfinite(delay_s) or delay_s < 0:
@@ -26,6 +28,8 @@ class RetryIn(Decision):
 
 
 class RetryAt(Decision):
+    """Retry, not before this instant, which needs a time zone. It counts as a failed attempt."""
+
     def __init__(self, when: datetime, reason: str = "") -> None:
         if when.tzinfo is None:
             raise ValueError("RetryAt takes an aware datetime. Add a time zone, such as tzinfo=UTC.")
@@ -35,6 +39,8 @@ class RetryAt(Decision):
 
 
 class GiveUp(Decision):
+    """Do not retry: the execution ends FAILED."""
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason

@@ -31,9 +31,10 @@ Duration = timedelta | float | str
 
 
 class JobOptions(TypedDict, total=False):
-    """The options of `@app.job`. A test compares them with the fields of a job."""
+    """The options of `@app.job`: fields of a job, which a test compares with them."""
 
     name: str | None
+    """Under which workers know it; by default the function's name. One name, one function."""
     cron: str | None
     timezone: str | None
     every: Duration | None
@@ -42,7 +43,9 @@ class JobOptions(TypedDict, total=False):
     jitter: Duration | None
     spread: Duration | None
     schedule: Mapping[str, Any] | None
+    """The other fields of the schedule: `misfire`, `calendar`, `start_at` and more."""
     retries: int | None
+    """How often a failed attempt is retried: `max_retries` of `retry`."""
     retry: Mapping[str, Any] | None
     timeout: Duration | None
     priority: Priority | None
@@ -51,9 +54,12 @@ class JobOptions(TypedDict, total=False):
     pause_after_failures: int | None
     metrics: bool | None
     key: str | None
+    """Of the recurring job: your own id for it; by default `function:<name>`."""
     overlap: Overlap | None
     concurrency: int | None
+    """How many of this function run at once, over all workers; with a `concurrency_key`, of one key."""
     rate: str | Mapping[str, Any] | None
+    """How many of this function start in a time, such as "10/s"; with a `concurrency_key`, of one key."""
     concurrency_key: str | None
     key_concurrency: int | None
     key_rate: str | Mapping[str, Any] | None
@@ -72,7 +78,9 @@ class WorkflowOptions(JobOptions, total=False):
     """The options of `@app.workflow`."""
 
     on_failure: Literal["block", "fail"] | None
+    """Whether a step that failed for good blocks the run for a person, or ends it."""
     blocked_for: Duration | None
+    """How long a BLOCKED run waits for a person."""
 
 
 class EnqueueOptions(TypedDict, total=False):
@@ -87,6 +95,7 @@ class EnqueueOptions(TypedDict, total=False):
     key: str | None
     """The key of the job: enqueuing it again changes it instead of creating another. It may name arguments."""
     retries: int | None
+    """How often a failed attempt is retried: `max_retries` of `retry`."""
     retry: Mapping[str, Any] | None
     timeout: Duration | None
     priority: Priority | None

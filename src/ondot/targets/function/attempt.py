@@ -7,6 +7,7 @@ holds up no other and takes no memory. Objects for output are created on first u
 
 import asyncio
 import threading
+import time
 from collections import deque
 from functools import partial
 from typing import Any, Final, Literal
@@ -84,6 +85,7 @@ class Attempt:
             hops=call.hops,
             traceparent=call.traceparent,
             tracestate=call.tracestate,
+            deadline_s=None if call.timeout_s is None else time.time() + call.timeout_s,
         )
 
     def begin(self) -> bool:
