@@ -290,15 +290,16 @@ def test_a_worker_reads_what_other_programs_write() -> None:
     assert of(Order).decode({"value": AN_ORDER.model_dump(mode="json")}) == {"value": AN_ORDER}
 
 
-def test_plain_functions_are_known_as_such() -> None:
+def test_what_json_has_itself_is_not_decoded() -> None:
     def plain(a, b: Any, c: object, **rest): ...  # type: ignore[no-untyped-def]
 
     def typed(a, b: int): ...  # type: ignore[no-untyped-def]
 
-    assert types(plain).is_plain
-    assert not types(typed).is_plain
     payload = {"a": [1], "b": 7}
+    assert types(plain).fits(payload)
+    assert types(typed).fits(payload)
     assert types(typed).decode(payload) is payload
+    assert not types(typed).fits({"b": "7"})
 
 
 def test_variable_arguments_have_types_too() -> None:

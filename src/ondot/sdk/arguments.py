@@ -119,10 +119,16 @@ class FunctionTypes:
                 raise self._error(name, misfit, type(value).__name__) from None
         return arguments
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether all arguments arrive as JSON has them, so that nothing need be decoded."""
-        return not self._known() and self._of_rest is None
+    def fits(self, payload: dict[str, Any]) -> bool:
+        """Whether all arguments arrive as JSON has them, for certain: most do, and need no decoding."""
+        codecs = self._codecs
+        if codecs is None:
+            codecs = self._known()
+        for name, value in payload.items():
+            codec = codecs.get(name, self._of_rest)
+            if codec is not None and type(value) not in codec.read_as_is:
+                return False
+        return True
 
     def encode_result(self, value: Any) -> bytes:
         """As JSON text. Raises TypeError or ValueError if it cannot be."""

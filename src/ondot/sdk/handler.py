@@ -179,7 +179,7 @@ class Handler(Generic[P, R, C, V]):
         """The call of the function with the arguments of this payload. Raises ArgumentError if their names do not fit;
         the call raises BadArguments if a value does not."""
         self.parameters.check_names(payload)
-        if self.types.is_plain:
+        if self.types.fits(payload):
             positional, named = self.parameters.arrange(context, payload)
             return functools.partial(self.function, *positional, **named)
         return functools.partial(self._decode_and_call, context, payload)

@@ -50,9 +50,10 @@ class Parameters:
             if self.has_context and isinstance(args[0], Context):
                 raise self._misfit("the worker passes the context; leave it out")
             named = dict(zip(self._positional, args, strict=False))
-            if twice := [name for name in named if name in kwargs]:
-                raise self._misfit(f"multiple values for argument {twice[0]!r}")
-            named |= kwargs
+            if kwargs:
+                if twice := [name for name in named if name in kwargs]:
+                    raise self._misfit(f"multiple values for argument {twice[0]!r}")
+                named |= kwargs
             if len(args) > len(self._positional):
                 if self._rest is None:
                     raise self._misfit(f"too many positional arguments: {len(args)}")
@@ -72,17 +73,17 @@ class Parameters:
         if missing := [name for name in self.names if name in self.needed and name not in named]:
             raise self._misfit(f"missing a required argument: {missing[0]!r}")
 
-    def arrange(self, context: Context | None, arguments: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def arrange(
+        self, context: Context | None, arguments: Mapping[str, Any]
+    ) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
         """The arguments of the call itself, by position and by name. Their names must fit."""
         if not self._is_called_by_name:
             return self._arrange_by_position(context, arguments)
-        named = dict(arguments)
         if self._context is None:
-            return (), named
+            return (), arguments
         if self._context.kind in _POSITIONAL:
-            return (context,), named
-        named[self._context.name] = context
-        return (), named
+            return (context,), arguments
+        return (), {**arguments, self._context.name: context}
 
     def _arrange_by_position(
         self, context: Context | None, arguments: Mapping[str, Any]
