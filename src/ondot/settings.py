@@ -71,6 +71,7 @@ class Settings(BaseSettings):
     url: str = Field("http://127.0.0.1:1200", description="the server's URL, for clients")
     api_key: str | None = Field(None, repr=False, description="the API key, for clients")
     tenant: str | None = Field(None, description="the tenant that an owner acts for, for clients")
+    context: str | None = Field(None, description="the context that commands use, see `ondot context`")
     secret_key: str | None = Field(
         None,
         repr=False,
@@ -231,6 +232,13 @@ class Settings(BaseSettings):
 
     _from_toml: frozenset[str] = PrivateAttr(default=frozenset())
     """The settings that come from `ondot.toml` alone."""
+
+    def is_from_toml(self, name: str) -> bool:
+        return name in self._from_toml
+
+    def is_given(self, name: str) -> bool:
+        """Whether it has a value that is not the default."""
+        return name in self.model_fields_set
 
     @property
     def server(self) -> tuple[str, str | None]:

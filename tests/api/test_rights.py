@@ -155,6 +155,7 @@ NEEDED: Final[dict[str, Right]] = {
     "PATCH /v1/users/{id}": Right.USERS_MANAGE,
     "DELETE /v1/users/{id}": Right.USERS_MANAGE,
     "POST /v1/users/{id}/reset": Right.USERS_MANAGE,
+    "GET /v1/me": READ,
     "GET /v1/sessions": READ,
     "DELETE /v1/sessions": READ,
     "DELETE /v1/sessions/{id}": READ,
@@ -182,6 +183,7 @@ BY_POOL: Final = (
     "/v1/bulk",
     "/v1/views",
     "/v1/find",
+    "/v1/me",
 )
 """Routes that answer a key that is limited to pools; the others concern the whole tenant."""
 OF_THE_WHOLE: Final = {

@@ -27,12 +27,22 @@ class Ran:
 
 
 def ondot(
-    *words: str, cwd: Path | None = None, stdin: str = "", python: str = "", fresh: bool = False, **settings: str
+    *words: str,
+    cwd: Path | None = None,
+    stdin: str = "",
+    python: str = "",
+    fresh: bool = False,
+    config: Path = Path("/nonexistent"),
+    **settings: str,
 ) -> Ran:
     """`ondot WORDS`, or a line of Python instead; settings by their names without the prefix. `fresh`: with an
-    interpreter that has imported nothing."""
+    interpreter that has imported nothing. `config`: the user's configuration directory."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("ONDOT_")}
-    environment = inherited | {"COLUMNS": "80"} | {f"ONDOT_{name.upper()}": value for name, value in settings.items()}
+    environment = (
+        inherited
+        | {"COLUMNS": "80", "XDG_CONFIG_HOME": str(config)}
+        | {f"ONDOT_{name.upper()}": value for name, value in settings.items()}
+    )
     if python or fresh:
         begin = ["-c", python] if python else ["-m", "ondot"]
         return _started([sys.executable, *begin, *words], environment, cwd, stdin)

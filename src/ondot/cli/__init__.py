@@ -2,6 +2,7 @@
 
     up · api · scheduler · worker        run a server, or one role of it          up.py, roles.py
     migrate · doctor · key · user        maintain an installation                 migrate.py, doctor.py, key.py, user.py
+    context                              the servers that a person uses           context.py
     archive                              the same                                 archive.py
     tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
@@ -53,6 +54,10 @@ def root(
         str | None,
         typer.Option("--tenant", metavar="NAME", help="Act for this tenant, as an owner; also ONDOT_TENANT."),
     ] = None,
+    context: Annotated[
+        str | None,
+        typer.Option("--context", metavar="NAME", help="Use this server, of `ondot context list`; also ONDOT_CONTEXT."),
+    ] = None,
     debug: Annotated[
         bool, typer.Option("--debug", hidden=True, help="Show the traceback of an unexpected error.")
     ] = False,
@@ -60,6 +65,11 @@ def root(
     """A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z)."""
     if acting_for is not None:
         os.environ["ONDOT_TENANT"] = acting_for  # the command reads it with its other settings
+    if context is not None:
+        os.environ["ONDOT_CONTEXT"] = context
+        # A flag wins over variables, and a key goes only to the URL beside it: both come from the context.
+        for name in ("ONDOT_URL", "ONDOT_API_KEY", "ONDOT_API_KEY_FILE"):
+            os.environ.pop(name, None)
 
 
 def main() -> None:

@@ -6,12 +6,16 @@ so that `ondot doctor` and `ondot key create` need no URL.
 
 import os
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+
+from ondot.model.urls import without_userinfo
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
+    from ondot.contexts import Server
     from ondot.sdk.client import Client
     from ondot.settings import Settings
     from ondot.store.database import Database
@@ -20,20 +24,47 @@ Answer = TypeVar("Answer")
 
 
 def ask(question: "Callable[[Client], Awaitable[Answer]]", *, tenant: str | None = None) -> Answer:
-    """Call the server of ONDOT_URL. `tenant`: an owner acts for it."""
+    """Call the server of ONDOT_URL or of a context. `tenant`: an owner acts for it."""
+    from ondot.model.errors import Unauthorized
+
+    server = find_server()
+    try:
+        return ask_server(question, replace(server, tenant=tenant or server.tenant))
+    except Unauthorized as refusal:
+        if server.unused is None:
+            raise
+        raise Unauthorized(
+            f"{refusal.message} The key of the context {server.unused} is not sent to {without_userinfo(server.url)},"
+            " because that URL does not come from the context: unset ONDOT_URL, or set ONDOT_API_KEY beside it."
+        ) from refusal
+
+
+def find_server() -> "Server":
+    """Where commands go: by --context, ONDOT_URL, ONDOT_CONTEXT, `ondot context use`, ondot.toml, or the default."""
+    from ondot.contexts import server_of
+    from ondot.settings import load_settings
+
+    settings = load_settings()
+    server = server_of(settings)
+    if server.context is None or server.key:
+        return server
+    from ondot.account.token import token_for
+    from ondot.settings import default_home
+
+    # Without a key in the context no other key may be looked for; the token of this machine's own server is none.
+    return replace(server, key=token_for(server.url, settings.home or default_home()) or "")
+
+
+def ask_server(question: "Callable[[Client], Awaitable[Answer]]", server: "Server") -> Answer:
     import asyncio
 
     from ondot.sdk.client import Client
-    from ondot.settings import load_settings
     from ondot.telemetry.trace_context import enter_trace_of
-
-    settings = load_settings()
-    url, key = settings.server
 
     async def main() -> Answer:
         # A program that a job runs continues the trace of its attempt.
         enter_trace_of(os.environ)
-        async with Client(url, key, tenant=tenant or settings.tenant) as client:
+        async with Client(server.url, server.key, tenant=server.tenant) as client:
             return await question(client)
 
     return asyncio.run(main())

@@ -94,6 +94,7 @@ COMMANDS: Final = {
         "doctor",
         "Check this installation, and show how to fix what is wrong. Exits with 1 if there is a problem.",
     ),
+    "context": Entry(KEEP, "context", "app", "Contexts: the servers that you use, with their keys."),
     "tenant": Entry(KEEP, "tenant", "app", "Tenants: who shares this installation. For owners."),
     "user": Entry(KEEP, "user", "app", "People who sign in to the pages. These commands need the database."),
     "key": Entry(

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ondot.cli.calling import ask_database, database_settings
+from ondot.cli.calling import ask_database, database_settings, find_server
 from ondot.cli.errors import FAILED
 from ondot.cli.options import Output, Reason, Yes, actor_here
 from ondot.cli.output import Format, cell, paragraphs, show, show_items, show_line, state_cell
-from ondot.model.errors import Misconfigured
+from ondot.model.errors import Misconfigured, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,4 +98,17 @@ def _examine() -> "Sequence[Finding]":
         settings = database_settings()
     except Misconfigured as refusal:
         return [Finding("settings", "problem", refusal.message, "Correct them, then run `ondot doctor` again.")]
-    return examine(settings)
+    return [_describe_client(), *examine(settings)]
+
+
+def _describe_client() -> "Finding":
+    """Where client commands go, which is not always the installation that is examined."""
+    from ondot.doctor.examine import Finding
+    from ondot.model.urls import without_userinfo
+
+    try:
+        server = find_server()
+    except (Misconfigured, NotFound) as refusal:
+        return Finding("client", "problem", refusal.message, "See `ondot context list`.")
+    named = f"the context {server.context}" if server.context else "no context"
+    return Finding("client", "ok", f"Commands go to {without_userinfo(server.url)}, by {named}.")

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import typer
 
-from ondot.cli.calling import ask, ask_database
+from ondot.cli.calling import ask, ask_database, find_server
 from ondot.cli.options import Limit, Output, Reason, Yes, actor_here
 from ondot.cli.output import Format, show_answer, show_progress
 from ondot.cli.pages import gather, show_page
@@ -168,9 +168,7 @@ def _ask(
     tenant: str | None,
     reason: str | None,
 ) -> Json:
-    from ondot.settings import load_settings
-
-    if load_settings().api_key and not database:
+    if not database and find_server().key:
         return ask(by_server, tenant=tenant)
 
     async def question(database: "Database") -> Json:
@@ -195,7 +193,7 @@ def _show_new(made: Json, output: Format) -> None:
         show_progress(made["warnings"][0]["detail"])
         raise typer.Exit(1)
     show_answer({name: made[name] for name in made if name != "warnings"}, output, made["key"])
-    if output is Format.TABLE:
+    if output.is_table:
         show_progress(f"Key {made['id']}. It is shown only now: store it, and set ONDOT_API_KEY to use it.")
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ondot.cli.body import in_flags
-from ondot.cli.calling import ask
+from ondot.cli.calling import ask, find_server
 from ondot.cli.options import DryRun, Limit, Output, Reason, Yes
 from ondot.cli.output import Format, show, show_answer, show_document, show_error, show_line
 from ondot.cli.pages import gather, show_page
@@ -114,9 +114,8 @@ def create(
 def _is_keyless() -> bool:
     """Whether this command is answered without an API key, as of a server with one tenant and no users."""
     from ondot.model.keys import looks_like_a_key
-    from ondot.settings import load_settings
 
-    _, key = load_settings().server
+    key = find_server().key
     # The token of a server without keys is sent as one.
     if key is not None and looks_like_a_key(key):
         return False
@@ -151,7 +150,7 @@ def list_(
 def get(name: TenantName, output: Output = Format.TABLE) -> None:
     """Show a tenant: its pools and its quotas with what it uses; of a deleted one, how far its rows are removed."""
     tenant = ask(lambda client: client.get_tenant(name))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(tenant, output)
     usage = None if tenant["state"] == "DELETED" else ask(lambda client: client.get_usage(name))
     from ondot.cli.tenant_views import tenant_card
@@ -163,13 +162,13 @@ def get(name: TenantName, output: Output = Format.TABLE) -> None:
 def usage(name: TenantName, output: Output = Format.TABLE) -> None:
     """Show what a tenant uses of each pool and of its quotas, and which tenants it waits for."""
     found = ask(lambda client: client.get_usage(name))
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(found, output)
     from ondot.cli.tenant_views import usage_lines, usage_table
 
     for line in usage_lines(found):
         show_line(line)
-    return show(usage_table(found))
+    return show(usage_table(found), output)
 
 
 @app.command()
@@ -295,8 +294,8 @@ def _count_in_words(kind: str, count: int | None) -> str:
 
 
 def _show(tenant: Json, output: Format) -> None:
-    if output is not Format.TABLE:
+    if not output.is_table:
         return show_document(tenant, output)
     from ondot.cli.tenant_views import tenant_table
 
-    return show(tenant_table([tenant], datetime.now(UTC)))
+    return show(tenant_table([tenant], datetime.now(UTC)), output)

@@ -24,6 +24,10 @@ Version = Literal["same", "current"]
 class Client(Requests):
     """Can be used in any event loop, also in several at the same time: each gets its own connections."""
 
+    async def me(self) -> Json:
+        """The caller as the server knows it: name, role, tenant and rights."""
+        return await self._call("GET", "/v1/me")
+
     # Jobs.
 
     async def create_job(self, body: Mapping[str, Any], idempotency_key: str | None = None) -> Json:
