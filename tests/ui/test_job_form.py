@@ -215,6 +215,18 @@ async def test_an_edit_keeps_what_it_does_not_show(page: Served) -> None:
     assert changed == {"version", "concurrency"}
 
 
+@proves("S8", "S2")
+async def test_an_edit_does_not_move_the_fires_of_an_interval(world: World, page: Served) -> None:
+    made = await created(page, kind="every", expression="1h")
+    await world.advance(1000)
+    path = f"/jobs/{made['id']}/edit"
+    fields = Inputs((await page.client.get(path)).text).fields
+    assert (fields["expression"], fields["rest"]) == ("3600", "")
+    assert (await send(page, path, **{**fields, "pool": "default", "concurrency": "2"})).status_code == 303
+    after = (await page.client.get(f"/v1/jobs/{made['id']}")).json()
+    assert (after["version"], after["next_fire_at"]) == (2, made["next_fire_at"])
+
+
 @proves("S8")
 async def test_an_edit_that_meets_anothers_change_stores_nothing_and_shows_both(page: Served) -> None:
     made = await created(page, concurrency="1")

@@ -53,7 +53,7 @@ class PageWrites:
         caller.require(Right.JOBS_WRITE)
         await check_active(request, caller)
         by = await by_of(request, reason)
-        row = await replace_job(services, caller, job_id, document, by, if_version=version, only_if_changed=True)
+        row = await replace_job(services, caller, job_id, document, by, if_version=version, is_edit=True)
         return row.id, ()
 
     async def warn(self, schedule: Schedule, pool: str) -> tuple[str, ...]:

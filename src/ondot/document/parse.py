@@ -59,10 +59,12 @@ def job_spec(
     *,
     pointer: str = "",
     current: JobSpec | None = None,
+    keeps_anchors: bool = False,
     may_be_over: bool = False,
     origins: Mapping[Path, Path] = MappingProxyType({}),
 ) -> JobSpec:
-    """The spec of a body; with `current` the version that it replaces.
+    """The spec of a body; with `current` the version that it replaces. `keeps_anchors`: an interval that is the same as
+    before counts from the same instant as before, and not from now.
 
     A schedule without a fire from now on is rejected unless it `may_be_over`: the schedule of a function may have been
     written long ago. `origins` maps paths of the long form to the names that the caller's user wrote.
@@ -70,7 +72,7 @@ def job_spec(
     """
     before = None
     if current is not None and current.schedule is not None:
-        before = Before(current.schedule, render_schedule(current.schedule), keeps_anchors=False)
+        before = Before(current.schedule, render_schedule(current.schedule), keeps_anchors=keeps_anchors)
     reading = read(JobBody, raw, pointer, _A_JOB, origins=origins)
     return _job_spec(reading, now, before, pointer, current=current, may_be_over=may_be_over)
 

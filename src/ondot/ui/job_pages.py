@@ -95,7 +95,7 @@ class Pages(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A form and what is said about it. `job`: the one that is edited; `other`: by whom it was changed meanwhile."""
+    """A form and what is said about it. `job`: the one that is edited; `differences`: what others changed meanwhile."""
 
     form: JobForm
     title: str

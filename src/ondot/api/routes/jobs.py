@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -353,12 +354,14 @@ async def replace_job(
     by: By,
     *,
     if_version: int | None,
-    only_if_changed: bool = False,
+    is_edit: bool = False,
 ) -> JobRow:
-    """Store the job of this body as the next version."""
+    """Store the job of this body as the next version. `is_edit`: it was read and changed, so that an interval that is
+    the same keeps its anchor, and a body that asks for what is stored makes no new version."""
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
-        spec = await asyncio.to_thread(lambda: job_spec(_without_read_only(body, job), now, current=job.spec))
+        read = partial(job_spec, _without_read_only(body, job), now, current=job.spec, keeps_anchors=is_edit)
+        spec = await asyncio.to_thread(read)
         check_jobs(caller, [spec])
         await check_step_pools(services, caller, [spec])
         [spec] = limit_reach(caller, [spec])
@@ -372,7 +375,7 @@ async def replace_job(
         job_id,
         compute,
         if_version=if_version,
-        only_if_changed=only_if_changed,
+        only_if_changed=is_edit,
         by=by,
     )
 
