@@ -80,7 +80,7 @@ async def test_progress_message_and_checkpoint_are_shown_while_it_runs(world: Wo
         progress = Progress(running.leased.id, 1, '{"page": 12}', 0.42, "page 12")
         await save_progress(connection, worker.id, [progress])
     shown = await view(world, running.leased.id)
-    assert (shown.percent, shown.progress_message, shown.host) == (42, "page 12", "here")
+    assert (shown.percent, shown.progress_message, shown.worker_name) == (42, "page 12", "here:1")
     assert shown.checkpoint
     assert shown.mark != before
     html = (await page.client.get(f"/executions/{running.leased.id}")).text

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
@@ -148,6 +149,12 @@ async def find_orphaned_leases(connection: Connection, beat_every_s: float, limi
 async def find_lost_executions(connection: Connection, lease_ids: Sequence[LeaseId]) -> list[LostExecution]:
     rows = await connection.fetch(_SQL["find_lost_executions"].text, lease_ids)
     return [LostExecution(*row.values()) for row in rows]
+
+
+async def find_worker_names(connection: Connection, ids: Collection[UUID]) -> dict[UUID, str]:
+    """Host and process id of those that are still known: as the fleet lists them."""
+    rows = await connection.fetch(_SQL["worker_names"].text, ids) if ids else []
+    return {row["id"]: f"{row['host']}:{row['pid']}" for row in rows}
 
 
 async def forget_workers(connection: Connection) -> None:

@@ -7,6 +7,7 @@ selects stays in place.
 
 import asyncio
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -25,6 +26,7 @@ from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store.database import Database
 from ondot.store.dead_letters import LetterRow, get_letter
 from ondot.store.executions import AttemptRow, ExecutionRow, get_execution, list_attempts
+from ondot.store.workers import find_worker_names
 from ondot.ui.run_states import step_name
 from ondot.words.job import ORIGINS, one_line, took, zone_of_job
 
@@ -57,12 +59,12 @@ class Error:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """`outcome` None: it is running. `host`: where it runs, if known."""
+    """`outcome` None: it is running. `worker_name`: as the fleet lists it."""
 
     number: int
     outcome: Outcome | None
     worker: str
-    host: str | None
+    worker_name: str | None
     started_at: datetime | None
     ended_at: datetime | None
     took: str | None
@@ -103,7 +105,7 @@ class Moved(Exception):
 class ExecutionView:
     """`payload`: the execution's own, or its job's; `editable`: the whole payload, if it is short enough to edit.
 
-    `late`: how long after it was ready the last attempt started. `host`: where it runs, while it does.
+    `late`: how long after it was ready the last attempt started. `worker_name`: as the fleet lists it.
     """
 
     now: datetime
@@ -127,7 +129,7 @@ class ExecutionView:
     failures: int
     losses: int
     worker: str | None
-    host: str | None
+    worker_name: str | None
     reason: str | None
     cancel_at: datetime | None
     percent: int | None
@@ -169,11 +171,13 @@ async def read_execution(database: Database, tenant_no: TenantNo, id_: Execution
             raise Moved(f"/runs/{id_}")
         attempts = await list_attempts(connection, tenant_no, row.id)
         letter = await get_letter(connection, tenant_no, row.id) if row.state is State.FAILED else None
+        known = {row.worker_id, *(attempt.worker_id for attempt in attempts)}
+        workers = await find_worker_names(connection, [id_ for id_ in known if id_ is not None])
     explanation = await explain_execution(database, tenant_no, id_)
     now = database.clock.now()
     step = _step(row, spec)
     # A payload or a result may have megabytes: formatting them must not block other requests.
-    view = await asyncio.to_thread(_view, row, attempts, spec, step, letter, explanation, now)
+    view = await asyncio.to_thread(_view, row, attempts, spec, step, letter, explanation, workers, now)
     url = database.settings.trace_url
     return view if url is None or view.trace_id is None else replace(view, trace_url=_trace_url(url, view.trace_id))
 
@@ -185,16 +189,16 @@ def _view(
     step: Step | None,
     letter: LetterRow | None,
     explanation: Explanation,
+    workers: Mapping[UUID, str],
     now: datetime,
 ) -> ExecutionView:
     payload = _payload(row, spec)
-    host = next((str(one.facts["worker_host"]) for one in explanation.reasons if one.facts.get("worker_host")), None)
     waits = row.state in {State.PENDING, State.RETRYING}  # ready_at is the next attempt's
-    tries = [_attempt(attempt) for attempt in attempts]
+    tries = [_attempt(attempt, workers) for attempt in attempts]
     if row.state in {State.RUNNING, State.SUCCEEDED}:
         outcome = Outcome.SUCCEEDED if row.state is State.SUCCEEDED else None
         last = AttemptRow(row.attempt_no, Outcome.SUCCEEDED, row.worker_id, row.started_at, row.ended_at, None)
-        tries.append(replace(_attempt(last, host), outcome=outcome))
+        tries.append(replace(_attempt(last, workers), outcome=outcome))
     return ExecutionView(
         now=now,
         id=row.id,
@@ -217,7 +221,7 @@ def _view(
         failures=row.failures,
         losses=row.losses,
         worker=str(row.worker_id) if row.worker_id else None,
-        host=host,
+        worker_name=_name_of(row.worker_id, workers),
         reason=row.reason,
         cancel_at=row.cancel_at,
         percent=None if row.progress is None else round(row.progress * 100),
@@ -257,13 +261,18 @@ def _payload(row: ExecutionRow, spec: JobSpec | None) -> str:
     return _format_json(msgspec.json.decode(spec.payload)) if spec else "null"
 
 
-def _attempt(row: AttemptRow, host: str | None = None) -> Attempt:
+def _name_of(worker_id: UUID | None, workers: Mapping[UUID, str]) -> str | None:
+    """As the fleet names it; one that ended long ago, by the end of its id."""
+    return None if worker_id is None else workers.get(worker_id, f"…{str(worker_id)[-12:]}")
+
+
+def _attempt(row: AttemptRow, workers: Mapping[UUID, str]) -> Attempt:
     ran_s = (row.ended_at - row.started_at).total_seconds() if row.ended_at and row.started_at else None
     return Attempt(
         number=row.attempt_no,
         outcome=row.outcome,
         worker=str(row.worker_id) if row.worker_id else "",
-        host=host,
+        worker_name=_name_of(row.worker_id, workers),
         started_at=row.started_at,
         ended_at=row.ended_at,
         took=None if ran_s is None else took(ran_s),

@@ -6,6 +6,7 @@ As in `/jobs`, values of the query that cannot be parsed are ignored, and pages 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -27,6 +28,7 @@ PAGE_SIZE: Final = 50
 LONGEST_POOL: Final = 63
 LONGEST_SEARCH: Final = 2_100
 """A little more than a search may have: a longer one is rejected in words, not cut."""
+DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 WITHIN: Final = {"1h": timedelta(hours=1), "24h": timedelta(days=1), "7d": timedelta(days=7)}
 """The periods to choose from, back from now."""
 
@@ -99,6 +101,11 @@ class ExecutionsView:
     """Why the search cannot be parsed."""
     searched_through: datetime | None = None
     """If the time of the search was up before the page was full: how far back it came."""
+
+    @property
+    def mark(self) -> str:
+        """A hash of the view, which stays the same while only the time changes."""
+        return sha256(repr(replace(self, now=DATE, searched_through=None)).encode()).hexdigest()[:12]
 
 
 def parse_query(parameters: Mapping[str, str]) -> Query:

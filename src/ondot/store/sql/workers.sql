@@ -87,6 +87,11 @@ JOIN ondot.execution e
   ON e.id = m.id AND e.attempt_no = m.attempt_no AND e.worker_id = l.worker_id AND e.state = 'RUNNING'
 WHERE l.id = ANY ($1::uuid[]);
 
+-- name: worker_names :many
+-- index: worker_pkey
+-- $1 ids
+SELECT id, host, pid FROM ondot.worker WHERE id = ANY ($1::uuid[]);
+
 -- name: forget_workers :none
 -- Incarnations that ended a day ago and have no lease.
 DELETE FROM ondot.worker w

@@ -43,7 +43,7 @@
     // As text: parsing and writing it again would round numbers that are too large for JavaScript.
     if (field && field.value !== field.defaultValue) members.push(`"payload": ${field.value}`);
     const replay = await post(`${address}/retry`, `{${members.join(", ")}}`);
-    report("The execution runs again: ", link(`/executions/${replay.id}`, "the new execution"));
+    report("The execution is replayed: ", link(`/executions/${replay.id}`, "the new execution"));
   }
 
   const ACTIONS = { cancel, hasten: retry_now, again: run_again };
@@ -57,26 +57,10 @@
     window.htmx.trigger("#execution", "changed");
   }
 
-  function check_payload() {
-    const field = again.querySelector("[name=payload]");
-    const fault = again.querySelector(".fault");
-    if (!field) return;
-    try {
-      JSON.parse(field.value);
-      fault.textContent = "";
-    } catch (error) {
-      fault.textContent = `This is not JSON: ${error.message}`;
-    }
-    fault.hidden = fault.textContent === "";
-    field.setCustomValidity(fault.textContent);
-    field.setAttribute("aria-invalid", String(!fault.hidden));
-  }
-
   main.addEventListener("click", (event) => {
     const button = event.target.closest("button[data-act]");
     if (button) act(button);
   });
-  if (again) again.addEventListener("input", check_payload);
   if (window.location.hash === "#again") {
     const button = document.getElementById("act-again");
     window.history.replaceState(null, "", window.location.pathname);

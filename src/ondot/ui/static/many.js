@@ -51,7 +51,7 @@
     const counted = await post(API, JSON.stringify(trial));
     if (counted.count === 0) throw new Error(`No ${noun} matches any more.`);
     const dialog = document.getElementById("many-dialog");
-    dialog.querySelector("[data-action]").textContent = is_update ? "Change" : action[0].toUpperCase() + action.slice(1);
+    dialog.querySelector("[data-action]").textContent = button.textContent.trim();
     dialog.querySelector("[data-count]").textContent = count_words(counted.count, counted.count_is_least);
     const refused = dialog.querySelector("[data-refused]");
     refused.hidden = counted.refused === 0;
@@ -123,9 +123,15 @@
     section.hidden = recent.length === 0;
     section.querySelector("h2").textContent = is_running ? "In progress" : "Recently done";
     section.querySelector("ul").replaceChildren(...recent.map(row_of));
-    if (was_running && !is_running) window.location.reload(); // the list shows what changed
+    if (was_running && !is_running) refresh(); // the list shows what changed
     was_running = is_running;
     if (is_running) timer = setTimeout(show_operations, POLL_MS);
+  }
+
+  function refresh() {
+    const list = main.querySelector("[hx-get]");
+    if (list) window.htmx.trigger(list, "changed");
+    else window.location.reload();
   }
 
   async function handle_click(button) {
