@@ -69,7 +69,7 @@ def reference() -> str:
 
 
 def _of(module: ModuleType, name: str) -> Iterator[str]:
-    tree = ast.parse(Path(inspect.getsourcefile(module) or "").read_text())
+    tree = ast.parse(Path(inspect.getsourcefile(getattr(module, name)) or "").read_text())
     node = next(node for node in tree.body if getattr(node, "name", None) == name)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
         yield from _function(node, node.name, "###")

@@ -28,8 +28,10 @@ from ondot.flow.recover import recover_pass
 from ondot.flow.retain import Retention
 from ondot.flow.run_now import run_now
 from ondot.flow.submit import submit
+from ondot.model.app_release import AppRelease
 from ondot.model.completion import decide
 from ondot.model.execution import State
+from ondot.model.function import DeclaredFunction
 from ondot.model.ids import DEFAULT_TENANT, PARTITIONS, ExecutionId, JobId, PoolNo, TenantNo, WorkerId
 from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Failed, Report, Succeeded
@@ -40,6 +42,7 @@ from ondot.store.connection import Connection, Record
 from ondot.store.database import Database, open_database
 from ondot.store.executions import ExecutionRow, get_execution
 from ondot.store.jobs import JobRow, get_job
+from ondot.store.known_functions import ALL_TENANTS, register_functions
 from ondot.store.outcomes import Written
 from ondot.store.workers import BeatReply, beat_worker, register_worker
 from ondot.testing.clock import HAND_CLOCK, turn_clock
@@ -47,6 +50,12 @@ from ondot.transports.polling import PollingTransport
 from tests.servers import connected, settings_for
 
 DEFAULT_POOL = PoolNo(1)
+OF_WORLD = AppRelease("world", "1")
+FUNCTIONS = [
+    DeclaredFunction(name=name, description=None, options={}, argument_defaults={}, schema=None, enqueued={})
+    for name in ("report", "f", "doomed")
+]
+"""What its workers have registered: functions that take anything."""
 
 
 def job(name: str = "report", **fields: Any) -> JobSpec:
@@ -222,7 +231,10 @@ class World:
     async def worker(self, *, pool_nos: Sequence[PoolNo] = (DEFAULT_POOL,)) -> Worker:
         id_ = WorkerId(self.database.clock.new_id())
         async with self.database.connection() as connection:
-            await register_worker(connection, id_, host="here", pid=1, release="0", pool_nos=pool_nos, slots=100)
+            await register_functions(connection, ALL_TENANTS, OF_WORLD, FUNCTIONS)
+            await register_worker(
+                connection, id_, host="here", pid=1, release="0", pool_nos=pool_nos, slots=100, app=OF_WORLD
+            )
         return Worker(self, id_, Leaser(self.database, id_, pool_nos), Completer(self.database, self.dispatcher, id_))
 
     async def retain(self) -> int:

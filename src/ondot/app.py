@@ -203,13 +203,14 @@ def run_worker(
     from ondot.objects import open_objects
     from ondot.roles.worker import Worker
     from ondot.sdk.app import Ondot
+    from ondot.sdk.declared import declare_functions
     from ondot.sdk.load import load_app
     from ondot.targets.function.prints import capture_prints
     from ondot.targets.processes.confine import read_confinement
 
     hide_master_keys()
     app = load_app(app_reference) if app_reference else Ondot()
-    release = release_of(app, settings)
+    release, functions = release_of(app, settings), declare_functions(app)
     slots = slots or settings.slots
     confinement = read_confinement(settings)
 
@@ -236,7 +237,8 @@ def run_worker(
                 if await patiently(register_app, stop):
                     objects = open_objects(settings)
                     worker = Worker(
-                        database, transport, targets, pool_nos, slots, objects, on_hung, served, vault, release
+                        *(database, transport, targets, pool_nos, slots, objects, on_hung, served, vault, release),
+                        functions=functions,
                     )
                     is_unfit = await worker.run(stop)
         if is_unfit and not stop.is_set():

@@ -162,6 +162,8 @@ NEEDED: Final[dict[str, Right]] = {
     "GET /v1/audit": Right.AUDIT_READ,
     "GET /v1/audit/export": Right.AUDIT_READ,
     "GET /v1/audit/verify": Right.AUDIT_READ,
+    "GET /v1/functions": Right.JOBS_READ,
+    "GET /v1/functions/{name}": Right.JOBS_READ,
     "GET /v1/history": Right.FLEET_MANAGE,
     "GET /v1/tenants": Right.TENANTS_MANAGE,
     "POST /v1/tenants": Right.TENANTS_MANAGE,

@@ -18,7 +18,7 @@ from tests.world import World
 STRANGER = "019a8453-5d2e-7c11-a0b3-6f1e2d3c4b5a"
 
 
-async def wait(api: Caller, *ids: str, wait_s: float = 0, **headers: str) -> dict[str, Any]:
+async def wait(api: Caller, *ids: str, wait_s: float = 0, headers: dict[str, str] | None = None) -> dict[str, Any]:
     answer = await api.http.post("/v1/jobs/wait", json={"ids": ids, "wait": wait_s}, headers=headers, timeout=60)
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
@@ -52,7 +52,7 @@ async def test_a_waiting_request_is_answered_when_the_first_of_its_jobs_ends(api
 @proves("D2")
 async def test_how_each_job_ended_is_part_of_the_answer(api: Caller) -> None:
     worker = await api.world.worker()
-    reports = {
+    reports: dict[str, Failed | Succeeded] = {
         "failed": Failed(AttemptError("exception", "ValueError: no", "a traceback", {"type": "ValueError"})),
         "returned": Succeeded('{"n": 10000000000000000000000000001}'),
         "long": Succeeded('"' + "x" * 20_000 + '"'),
@@ -97,8 +97,8 @@ async def test_a_caller_waits_only_for_jobs_that_it_may_read(keyed: Caller) -> N
     ids = {"ids": [job["id"]], "wait": 0}
     assert (await keyed.http.post("/v1/jobs/wait", json=ids)).status_code == 401
     of_pool = await key_of(keyed.world, DEFAULT_TENANT, Role.EDITOR, pools=["batch"])
-    assert (await wait(keyed, job["id"], **of_pool))["unknown"] == [job["id"]]
-    assert (await wait(keyed, job["id"], **writer))["unknown"] == []
+    assert (await wait(keyed, job["id"], headers=of_pool))["unknown"] == [job["id"]]
+    assert (await wait(keyed, job["id"], headers=writer))["unknown"] == []
 
 
 @proves("D2")

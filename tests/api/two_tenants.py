@@ -17,10 +17,13 @@ from ondot.api.server import build_api
 from ondot.document.requests import preview_request
 from ondot.flow.audit_seal import Sealer
 from ondot.flow.bulk.turns import bulk_pass
+from ondot.flow.known_functions import register
 from ondot.flow.lease import Leaser
 from ondot.flow.workflows.begin import begin
 from ondot.kms import generate_key, open_kms
 from ondot.model.access import Role
+from ondot.model.app_release import AppRelease
+from ondot.model.function import DeclaredFunction
 from ondot.model.ids import ExecutionId, TenantNo
 from ondot.model.keys import new_key
 from ondot.store.keys import add_key
@@ -248,6 +251,15 @@ async def fill(tenant: Inhabitant) -> None:
         canary,
         tenant.tenant_no,
     )
+    function = DeclaredFunction(
+        name=f"{canary}-function",
+        description=canary,
+        options={"labels": {"of": canary}},
+        argument_defaults={},
+        schema={"type": "object", "description": canary},
+        enqueued={},
+    )
+    await register(world.database, AppRelease(canary, canary), [function], frozenset({tenant.tenant_no}))
     # A day that has gone: an archived file, and from when history and the audit log are kept.
     await world.fetch(
         "WITH k AS (INSERT INTO ondot.kept_from VALUES ($1, $2)),"

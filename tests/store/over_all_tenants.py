@@ -56,6 +56,8 @@ BLOCKS: Final = {
     "find_hooks": "says whose hooks they are",
     "find_pings": "says whose pings they are",
     "mark_late_pings": "housekeeping",
+    "mark_live_functions": "housekeeping",
+    "forget_functions": "housekeeping",
     "has_due_deliveries": "schedulers deliver messages of all tenants",
     "find_database_alerts": "says whose alerts they are",
     "start_delivery": "says whose delivery it is",

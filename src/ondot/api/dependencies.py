@@ -23,6 +23,7 @@ from ondot.flow.events.receive import EventReceiver
 from ondot.flow.forecast.crowds import Crowds
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
+from ondot.flow.known_functions import Functions
 from ondot.flow.pings import Pings
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
@@ -69,6 +70,7 @@ class Services:
     quotas: QuotaGuard = field(init=False)
     crowds: Crowds = field(init=False)
     awaited: AwaitedJobs = field(init=False)
+    functions: Functions = field(init=False)
 
     def __post_init__(self) -> None:
         self.vault = Vault(self.database, self.kms)
@@ -82,6 +84,7 @@ class Services:
         self.quotas = QuotaGuard(self.database)
         self.crowds = Crowds(self.database)
         self.awaited = AwaitedJobs(self.database, self.stopping)
+        self.functions = Functions(self.database)
         ceiling = self.database.settings.queue_ceiling
         self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)
 

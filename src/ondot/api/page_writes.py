@@ -1,6 +1,7 @@
 """What pages call to create and edit jobs: the same checks, quotas and records as the API's own routes (S8, T7)."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -8,7 +9,7 @@ import msgspec
 from fastapi import Request
 
 from ondot.api.dependencies import Services, by_of, caller_of, check_active
-from ondot.api.routes.create import submit_specs
+from ondot.api.routes.create import read_specs, submit_specs
 from ondot.api.routes.jobs import replace_job
 from ondot.api.views import created_job_text
 from ondot.document.parse import MAX_JOB_BYTES, new_job_spec
@@ -39,9 +40,16 @@ class PageWrites:
         await check_active(request, caller)
 
         async def create(moment: Moment) -> str:
-            spec = await services.intake.parse(lambda: new_job_spec(document, moment.at), is_slow=True)
-            await self._refuse_known_key(request, spec)
-            return await submit_specs(request, services, caller, [spec], moment, created_job_text, None, reason=reason)
+            specs, warnings = await read_specs(
+                services,
+                caller,
+                lambda functions: [new_job_spec(document, moment.at, functions=functions)],
+                partial(services.intake.parse, is_slow=True),
+            )
+            await self._refuse_known_key(request, specs[0])
+            return await submit_specs(
+                request, services, caller, specs, moment, created_job_text, None, reason=reason, warnings=warnings
+            )
 
         made = msgspec.json.decode(await services.database.by_clock(create))
         return JobId(UUID(made["id"])), _said(made)

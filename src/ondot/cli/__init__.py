@@ -6,7 +6,7 @@
     archive                              the same                                 archive.py
     tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
-    workflow · event                     the same                                 workflow.py, event.py
+    workflow · event · function          the same                                 workflow.py, event.py, function.py
     fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
     bulk · view · export                 many at once, queries, lists as files    bulk.py, view.py, export.py
     channel · ping                       messages, jobs elsewhere                 channel.py, ping.py

@@ -6,6 +6,7 @@ versions before and after show the result of each job. A dry run reads and compa
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -16,11 +17,12 @@ from ondot.cli.calling import ask
 from ondot.cli.errors import named_once
 from ondot.cli.flags import parse_json, text_of_file
 from ondot.cli.options import Output
-from ondot.cli.output import Format, show, show_items, show_line
+from ondot.cli.output import Format, show, show_items, show_line, show_progress
 from ondot.cli.pages import LARGEST_PAGE
-from ondot.model.errors import Fault, InvalidBody
+from ondot.model.errors import Fault, InvalidBody, NotFound
 
 if TYPE_CHECKING:
+    from ondot.document.functions import KnownFunctions
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
@@ -135,6 +137,8 @@ async def _send(client: "Client", bodies: Sequence[Json]) -> list[Json]:
         result = result_of(before, job)
         fields = differences(before, _spec_of(job)) if before and result == CHANGED else []
         results.append(_result(job["id"], body["key"], job["name"], result, job["version"], fields))
+        for warning in job.get("warnings", ()):
+            show_progress(f"Warning: {body['key']}: {warning['detail']}")
     return results
 
 
@@ -142,7 +146,8 @@ async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
     from ondot.document.merge_patch import base_of
     from ondot.document.parse import job_specs
 
-    specs = job_specs({"jobs": list(bodies)}, datetime.now(UTC))
+    functions = await find_functions(client, bodies)
+    specs = job_specs({"jobs": list(bodies)}, datetime.now(UTC), functions=functions)
     known = await _existing(client, bodies, to_the_end=True)
     results = []
     for body, spec in zip(bodies, specs, strict=True):
@@ -161,6 +166,24 @@ async def _compare(client: "Client", bodies: Sequence[Json]) -> list[Json]:
         result = CHANGED if fields else UNCHANGED
         results.append(_result(before["id"], body["key"], spec.name, result, version, fields))
     return results
+
+
+async def find_functions(client: "Client", bodies: Sequence[Json]) -> "KnownFunctions":
+    """What the server knows of the functions that these jobs name: it fills in their options."""
+    from ondot.document.functions import KnownFunction, KnownFunctions
+    from ondot.document.known import check_options
+    from ondot.document.shorthand import to_long_form
+
+    targets = [to_long_form(body).body.get("target") for body in bodies]
+    names = {target["function"] for target in targets if isinstance(target, dict) and "function" in target}
+    known = {}
+    for name in sorted(name for name in names if isinstance(name, str)):
+        with suppress(NotFound):
+            found = await client.get_function(name)
+            arguments = (found["arguments"] or {}).get("properties", {})
+            defaults = {one: part["default"] for one, part in arguments.items() if "default" in part}
+            known[name] = KnownFunction(name, check_options(name, found["options"]), defaults)
+    return KnownFunctions(known)
 
 
 def _rules(schedule: Json | None) -> list[Json]:

@@ -44,6 +44,7 @@ COMMANDS: Final = {
         "Run attempts: HTTP calls, functions of an app, and shell commands if allowed.",
     ),
     "job": Entry(WORK, "job", "app", "Jobs: what to run, when, and how."),
+    "function": Entry(WORK, "function", "app", "Functions: what workers can run, and with which arguments."),
     "workflow": Entry(WORK, "workflow", "app", "Workflows: jobs of several steps that depend on each other."),
     "run": Entry(WORK, "run", "app", "Runs of workflows: look at them, and repair them."),
     "execution": Entry(WORK, "execution", "app", "Executions: the runs of jobs, waiting, running or ended."),

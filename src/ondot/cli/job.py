@@ -89,10 +89,14 @@ def create(
             show(job_card(job, datetime.now(UTC)))
     elif execution is None:
         show_document(job, output)
-    for warning in job.get("warnings", ()):
-        show_progress(f"Warning: {warning['detail']}")
+    _show_warnings(job)
     if execution is not None:
         end_with(execution, output)
+
+
+def _show_warnings(job: Json) -> None:
+    for warning in job.get("warnings", ()):
+        show_progress(f"Warning: {warning['detail']}")
 
 
 @app.command()
@@ -126,6 +130,7 @@ def update(
         show(job_card(job, datetime.now(UTC)))
     else:
         show_document(job, output)
+    _show_warnings(job)
 
 
 @app.command("list")

@@ -17,6 +17,7 @@ from msgspec import Raw, structs
 from ondot.document.body import JobBody, spec_of
 from ondot.document.errors import MAX_FAULTS, describe_value, invalid_body, unknown_field
 from ondot.document.fields import instant_or_none
+from ondot.document.functions import KnownFunctions
 from ondot.document.json_text import escaped, read_json
 from ondot.document.limits import find_conflicts, find_late_changes
 from ondot.document.merge_patch import base_of
@@ -35,7 +36,7 @@ from ondot.model.job import JobSpec, TargetSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
 from ondot.model.secret import Hidden, find_references, may_refer, read_reference
-from ondot.model.target import HttpTarget
+from ondot.model.target import FunctionTarget, HttpTarget
 from ondot.model.workflow.spec import StepSpec, WorkflowTarget
 from ondot.model.workflow.values import may_refer as refers_to_event
 
@@ -62,9 +63,12 @@ def job_spec(
     keeps_anchors: bool = False,
     may_be_over: bool = False,
     origins: Mapping[Path, Path] = MappingProxyType({}),
+    functions: KnownFunctions | None = None,
+    checks_payload: bool = True,
 ) -> JobSpec:
     """The spec of a body; with `current` the version that it replaces. `keeps_anchors`: an interval that is the same as
-    before counts from the same instant as before, and not from now.
+    before counts from the same instant as before, and not from now. The options of the `functions` that it names are
+    its defaults, and its payload must fit them.
 
     A schedule without a fire from now on is rejected unless it `may_be_over`: the schedule of a function may have been
     written long ago. `origins` maps paths of the long form to the names that the caller's user wrote.
@@ -73,11 +77,12 @@ def job_spec(
     before = None
     if current is not None and current.schedule is not None:
         before = Before(current.schedule, render_schedule(current.schedule), keeps_anchors=keeps_anchors)
-    reading = read(JobBody, raw, pointer, _A_JOB, origins=origins)
-    return _job_spec(reading, now, before, pointer, current=current, may_be_over=may_be_over)
+    reading = read(JobBody, raw, pointer, _A_JOB, origins=origins, functions=functions)
+    checked = functions if checks_payload else None
+    return _job_spec(reading, now, before, pointer, current=current, may_be_over=may_be_over, functions=checked)
 
 
-def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
+def new_job_spec(raw: object, now: datetime, *, pointer: str = "", functions: KnownFunctions | None = None) -> JobSpec:
     """The same for a new job from a JSON body, and fast if similar jobs were read before.
 
     Most jobs differ only in their payload and their instant. The spec of the rest of a body is remembered by its text.
@@ -88,29 +93,41 @@ def new_job_spec(raw: object, now: datetime, *, pointer: str = "") -> JobSpec:
         schedule = None if written is None else _plain_once(written, now)
         if (written is None) is (schedule is None):
             text = _ENCODER.encode({name: value for name, value in raw.items() if name not in _LEFT_OUT})
-            known = _recall(text) if len(text) <= _LONGEST_REMEMBERED else None
+            known = _recall(text, functions) if len(text) <= _LONGEST_REMEMBERED else None
             if known is not None and (schedule is None or known.debounce is None):
                 payload = encode_payload_text(raw.get("payload"), pointer)
                 if not may_refer(payload):
+                    if functions is not None:
+                        _check_arguments(functions, known, raw.get("payload"), pointer)
                     return structs.replace(known, payload=as_payload(payload), schedule=schedule)
-    return job_spec(raw, now, pointer=pointer)
+    return job_spec(raw, now, pointer=pointer, functions=functions)
 
 
-def new_workflow_spec(raw: object, now: datetime) -> JobSpec:
+def _check_arguments(functions: KnownFunctions, spec: JobSpec, payload: object, pointer: str) -> None:
+    if faults := list(functions.find_faults(spec, payload, f"{pointer}/payload")):
+        raise invalid_body(faults, all_of_schedule=False)
+
+
+def new_workflow_spec(raw: object, now: datetime, *, functions: KnownFunctions | None = None) -> JobSpec:
     """The spec of a new job that is a workflow; raises as `job_spec` does."""
-    spec = new_job_spec(raw, now)
+    spec = new_job_spec(raw, now, functions=functions)
     if not isinstance(spec.target, WorkflowTarget):
         raise not_a("/steps", "A workflow has `steps`; for a job that makes one call use `POST /v1/jobs`.")
     return spec
 
 
 @lru_cache(maxsize=4096)
-def _recall(text: bytes) -> JobSpec | None:
-    """The spec of this body; None if it has faults, which need a pointer, or a schedule, which needs the time."""
+def _recall(text: bytes, functions: KnownFunctions | None) -> JobSpec | None:
+    """The spec of this body; None if it has faults, which need a pointer, a schedule, which needs the time, or keys
+    that are filled from the payload."""
     try:
-        spec = job_spec(_DECODER.decode(text), EPOCH)
+        spec = job_spec(_DECODER.decode(text), EPOCH, functions=functions, checks_payload=False)
     except InvalidBody:
         return None
+    if functions is not None and isinstance(spec.target, FunctionTarget):
+        function = functions.get(spec.target.name)
+        if function is not None and function.has_templates:
+            return None
     return spec if spec.schedule is None else None
 
 
@@ -126,8 +143,9 @@ def _plain_once(schedule: object, now: datetime) -> Schedule | None:
     return Schedule(when=Once(at=at))
 
 
-def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
-    """The spec after a merge patch (RFC 7396) on its long form; raises as `job_spec` does."""
+def patched_spec(current: JobSpec, raw: object, now: datetime, *, functions: KnownFunctions | None = None) -> JobSpec:
+    """The spec after a merge patch (RFC 7396) on its long form; raises as `job_spec` does. A patch changes what it
+    names: it gets no defaults of a function."""
     assert current.schedule is not None, "submit completes every schedule"
     base = base_of(current)
     schedule = base["schedule"]
@@ -136,7 +154,8 @@ def patched_spec(current: JobSpec, raw: object, now: datetime) -> JobSpec:
     if reading.long.get("schedule") is None:
         message = "A job always has a schedule: give another, pause the job, or delete it; `/run` runs it now."
         reading.reject(("schedule",), message)
-    return _job_spec(reading, now, Before(current.schedule, schedule, keeps_anchors=True), "", current=current)
+    before = Before(current.schedule, schedule, keeps_anchors=True)
+    return _job_spec(reading, now, before, "", current=current, functions=functions)
 
 
 OF_RECURRING: Final = {
@@ -163,6 +182,7 @@ def _job_spec(
     *,
     current: JobSpec | None = None,
     may_be_over: bool = False,
+    functions: KnownFunctions | None = None,
 ) -> JobSpec:
     if reading.long.get("target") is None:
         reading.reject(("target",), "Say what to call: give `url`, `function`, `command`, `steps`, or `target`.")
@@ -181,6 +201,7 @@ def _job_spec(
     payload = encode_payload_text(body.payload, pointer)
     spec = spec_of(body, schedule=schedule, payload=as_payload(payload), workflow=workflow)
     _check_event_payload(spec, reading)
+    _check_payloads(functions, spec, current, reading)
     for path, message in find_late_changes(spec, current) if current is not None else ():
         reading.reject(path, message)
     if workflow is None:
@@ -197,6 +218,26 @@ def _job_spec(
     if spec.key is None:
         refuse_unchanged(spec)
     return spec
+
+
+def _check_payloads(
+    functions: KnownFunctions | None, spec: JobSpec, current: JobSpec | None, reading: Reading[JobBody]
+) -> None:
+    """Of the job, or of its steps. A version that leaves target and payload as they are is not checked: the function
+    may have changed since, and another field must be changeable all the same."""
+    if functions is None:
+        return
+    if current is not None and current.target == spec.target and bytes(current.payload) == bytes(spec.payload):
+        return
+    assert reading.body is not None
+    payload = reading.body.payload
+    if not (spec.starts_by_event and payload is None):  # the event is the payload
+        for fault in functions.find_faults(spec, payload, reading.pointer(("payload",))):
+            reading.add(("payload",), fault)
+    if isinstance(spec.target, WorkflowTarget):
+        steps = reading.long["target"]["workflow"]["steps"]  # type: ignore[index]
+        for path, message in islice(functions.find_faults_of_steps(steps), MAX_FAULTS):
+            reading.reject((*STEPS, *path), message)
 
 
 def _has_workflow(long: Mapping[str, object]) -> bool:
@@ -257,7 +298,9 @@ def _find_secrets(
     return tuple(sorted(names)) if names or has_hidden else None
 
 
-def job_specs(raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES) -> list[JobSpec]:
+def job_specs(
+    raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES, functions: KnownFunctions | None = None
+) -> list[JobSpec]:
     """The specs of a batch, all or none. Jobs that are still bytes are decoded one by one, each up to `max_bytes`."""
     jobs = raw.get("jobs") if isinstance(raw, dict) else None
     if not isinstance(raw, dict) or not isinstance(jobs, list):
@@ -268,10 +311,12 @@ def job_specs(raw: object, now: datetime, *, max_bytes: int = MAX_JOB_BYTES) -> 
     if not 1 <= len(jobs) <= MAX_BATCH:
         raise not_a("/jobs", f"`jobs` must have 1 to {MAX_BATCH:,} jobs, got {len(jobs):,}: send several batches.")
     with allowed(MAX_BATCH_LOOKS) as looks:
-        return _job_specs(jobs, now, max_bytes, looks)
+        return _job_specs(jobs, now, max_bytes, looks, functions)
 
 
-def _job_specs(jobs: list[object], now: datetime, max_bytes: int, looks: Looks) -> list[JobSpec]:
+def _job_specs(
+    jobs: list[object], now: datetime, max_bytes: int, looks: Looks, functions: KnownFunctions | None
+) -> list[JobSpec]:
     specs: list[JobSpec] = []
     refusals: list[InvalidBody] = []
     count = 0
@@ -282,7 +327,7 @@ def _job_specs(jobs: list[object], now: datetime, max_bytes: int, looks: Looks) 
             raise InvalidSchedule(message, faults=(Fault(f"{pointer}/schedule", message),))
         try:
             body = read_json(job, max_bytes=max_bytes, pointer=pointer) if isinstance(job, Raw) else job
-            specs.append(new_job_spec(body, now, pointer=pointer))
+            specs.append(new_job_spec(body, now, pointer=pointer, functions=functions))
         except InvalidBody as refusal:
             refusals.append(refusal)
             count += len(refusal.faults)

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from ondot.document.errors import MAX_FAULTS, Written, describe_value, faults_of, invalid_body
 from ondot.document.fields import not_yet
+from ondot.document.functions import KnownFunctions
 from ondot.document.json_text import snake_case
 from ondot.document.merge_patch import merge
 from ondot.document.rules import MAX_PAYLOAD_BYTES
@@ -118,13 +119,17 @@ def read(
     *,
     base: dict[str, object] | None = None,
     origins: Mapping[Path, Path] = MappingProxyType({}),
+    functions: KnownFunctions | None = None,
 ) -> Reading[Form]:
-    """A body in its long form, checked. With a `base` the body is a patch, and the patched base is checked."""
+    """A body in its long form, checked. With a `base` the body is a patch, and the patched base is checked; otherwise
+    it gets the options of the `functions` that it names."""
     if not isinstance(raw, dict):
         raise not_a(pointer, f"The body must be a JSON object, {example}, got {describe_value(raw)}.")
     fields = snake_case(raw, pointer)
     assert isinstance(fields, dict)
     long = to_long_form(fields, is_patch=base is not None)
+    if functions is not None and base is None:
+        functions.add_options(long.body)
     body = long.body if base is None else merge(base, long.body, form)
     reading = Reading[Form](Written(raw, pointer, long.origins | dict(origins)), body)
     for path, message in long.faults[:MAX_FAULTS]:

@@ -128,10 +128,12 @@ class ExpectOut(TypedDict):
 
 
 class WarningOut(TypedDict):
-    """A fact that does not stop anything."""
+    """A fact that does not stop anything. `function` and `nearest` are of an `unknown-function`."""
 
     code: str
     detail: str
+    function: NotRequired[str]
+    nearest: NotRequired[str | None]
 
 
 class JobOut(TypedDict):

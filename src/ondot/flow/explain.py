@@ -14,13 +14,14 @@ import msgspec
 
 from ondot.flow.explain_runs import explain_one_step, explain_started_run, find_run
 from ondot.flow.history.gone import find_why_unknown, unknown_execution
+from ondot.flow.known_functions import find_function
 from ondot.flow.plan import compute_schedule
 from ondot.flow.work import Work
 from ondot.model.execution import State
 from ondot.model.expect import not_met_in_words, zone_of
 from ondot.model.explain import explain_execution as explained
 from ondot.model.explain_event import EventFacts
-from ondot.model.explain_facts import ExecutionFacts, Explanation, JobFacts, Range, Reason
+from ondot.model.explain_facts import ExecutionFacts, Explanation, FunctionFacts, JobFacts, Range, Reason
 from ondot.model.explain_fire import FireExplanation, Reading, explain_fire, read_schedule
 from ondot.model.explain_job import explain_job as job_explained
 from ondot.model.ids import ExecutionId, JobId, TenantNo
@@ -28,6 +29,7 @@ from ondot.model.job import JobSpec
 from ondot.model.planning import fires_from
 from ondot.model.schedule import GivenUp, Once, OnEvent, Schedule
 from ondot.model.schedule.cost import measure_cost
+from ondot.model.target import FunctionTarget
 from ondot.store.database import Database
 from ondot.store.dependencies import list_parents
 from ondot.store.events import EventFilter, list_events
@@ -182,7 +184,27 @@ async def _explain_executions(
     facts = await read_executions(
         work.connection, work.tenant_no, found, specs, heartbeat_s=heartbeat_s, names_others=names_others
     )
-    return [await _explain_run(work, entry) or explained(await _add_parents(work, entry)) for entry in facts]
+    functions = await _find_functions(work, [specs.get(one.version) for one in found], facts)
+    return [
+        await _explain_run(work, entry) or explained(await _add_parents(work, replace(entry, function=function)))
+        for entry, function in zip(facts, functions, strict=True)
+    ]
+
+
+async def _find_functions(
+    work: Work, specs: Sequence[JobSpec | None], facts: Sequence[ExecutionFacts]
+) -> list[FunctionFacts | None]:
+    """The functions that those of them call which wait; each is looked up once."""
+    names = [
+        spec.target.name
+        if spec is not None
+        and isinstance(spec.target, FunctionTarget)
+        and entry.state in {State.PENDING, State.RETRYING}
+        else None
+        for spec, entry in zip(specs, facts, strict=True)
+    ]
+    found = {name: await find_function(work.connection, work.tenant_no, name) for name in set(names) - {None} if name}
+    return [None if name is None else found[name] for name in names]
 
 
 async def _explain_run(work: Work, facts: ExecutionFacts) -> Explanation | None:

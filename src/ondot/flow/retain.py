@@ -18,6 +18,7 @@ from ondot.store.dependencies import end_blocked, find_stuck
 from ondot.store.events import forget_event_keys
 from ondot.store.idempotency import forget_keys
 from ondot.store.incidents import forget_incidents
+from ondot.store.known_functions import forget_functions, mark_live_functions
 from ondot.store.logs import forget_checkpoints
 from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
@@ -40,6 +41,8 @@ from ondot.store.workers import forget_workers
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import SWEPT
 
+FUNCTION_DAYS = 14
+"""How long a function that no worker runs stays known."""
 ROWS_A_PASS = 1_000
 INCIDENTS_A_PASS = 5
 """Each may have ten thousand causes."""
@@ -75,6 +78,7 @@ class Retention:
         self._places: dict[Over, Place] = {"ended": BEGIN, "deleted": BEGIN}
         self._kinds: dict[str, Batch] = {
             "fleet": self._forget_fleet,
+            "functions": self._forget_functions,
             "keys": self._forget_keys,
             "event keys": self._forget_event_keys,
             "claims": self._forget_claims,
@@ -119,6 +123,11 @@ class Retention:
             await forget_idle_counts(connection)
             await forget_nodes(connection)
         return 0
+
+    async def _forget_functions(self) -> int:
+        async with self._database.connection() as connection:
+            await mark_live_functions(connection)
+            return await forget_functions(connection, FUNCTION_DAYS, ROWS_A_PASS)
 
     async def _forget_keys(self) -> int:
         async with self._database.connection() as connection:

@@ -61,6 +61,8 @@ def _may_start_at(facts: ExecutionFacts, reasons: tuple[Reason, ...]) -> datetim
         return None
     ends = []
     for reason in reasons:
+        if reason.code == "no_function" and _lacks_function(facts):
+            return None
         if reason.code in {"start_deadline", "no_function", "next"}:
             continue
         if reason.until is not None:
@@ -85,7 +87,10 @@ def _reasons(facts: ExecutionFacts) -> list[Reason]:
                 Reason("blocked", "It waits for earlier steps of its workflow to succeed."),
             ]
         case State.PENDING | State.RETRYING:
-            waits = [*why_held(facts.held_at, facts.held_why), *_cancelling(facts), *_time(facts), *_gate(facts)]
+            waits = [*why_held(facts.held_at, facts.held_why), *_cancelling(facts)]
+            if facts.held_at is None and _lacks_function(facts):
+                return [*waits, *_no_function(facts), *_gate(facts), *_start_deadline(facts)]
+            waits += [*_time(facts), *_gate(facts)]
             if facts.held_at is None:  # workers that are held send no heartbeats, so they look dead
                 waits += _pool(facts, is_kept=bool(waits))
             return [*waits, *_no_function(facts), *_start_deadline(facts)]
@@ -378,13 +383,40 @@ def _next(facts: ExecutionFacts, ahead: int) -> Reason:
     return Reason("next", message, None, advice, details)
 
 
+def _lacks_function(facts: ExecutionFacts) -> bool:
+    """Whether no live worker of its pool has its function. Before it is due, one may still come."""
+    function = facts.function
+    if function is None or facts.pool.name in function.pools or not facts.pool.alive:
+        return False
+    return facts.ready_at <= facts.now or _was_returned(facts)
+
+
+def _was_returned(facts: ExecutionFacts) -> bool:
+    return facts.last_error is not None and facts.last_error.get("code") == "unknown_function"
+
+
 def _no_function(facts: ExecutionFacts) -> list[Reason]:
-    """The database does not know which functions workers have registered, only what the last one answered."""
-    if not facts.last_error or facts.last_error.get("code") != "unknown_function":
-        return []
-    message = f"The last worker that leased it does not have its function: {_in_a_line(facts.last_error)}."
-    advice = "Start the workers of its pool with the module that registers it: `ondot worker MODULE:APP`."
-    return [Reason("no_function", message, None, advice)]
+    function = facts.function
+    if function is None or not _lacks_function(facts):
+        if not _was_returned(facts):
+            return []
+        message = f"The last worker that leased it does not have its function: {_in_a_line(facts.last_error)}."
+        return [Reason("no_function", message, None, "Other workers have it: it goes to them.")]
+    name, pool = function.name, facts.pool.name
+    start = f"Start workers with the module that registers it: `ondot worker --pool {pool} MODULE:APP`."
+    if function.pools:
+        others = ", ".join(repr(one) for one in sorted(function.pools)[:HOLDERS_SHOWN])
+        message = f"No live worker of the pool {pool!r} has its function {name!r}; those of {others} have it."
+        advice = f"Give the job another pool, or start workers there: `ondot worker --pool {pool} MODULE:APP`."
+    elif function.is_known:
+        message = f"No live worker has its function {name!r}: the workers that had it have stopped."
+        advice = start
+    else:
+        near = "" if function.nearest is None else f" Did you mean {function.nearest!r}?"
+        message = f"No worker has registered its function {name!r}.{near}"
+        advice = f"{start} It waits until then, at no cost of an attempt."
+    details = {"function": name, "pools": sorted(function.pools), "nearest": function.nearest}
+    return [Reason("no_function", message, None, advice, details)]
 
 
 def _start_deadline(facts: ExecutionFacts) -> list[Reason]:

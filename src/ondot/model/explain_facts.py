@@ -184,6 +184,17 @@ class TenantFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class FunctionFacts:
+    """The function that an execution calls. `pools`: those in which live workers have it. `nearest`: a name that is
+    known, if this one is not."""
+
+    name: str
+    is_known: bool
+    pools: frozenset[str] = frozenset()
+    nearest: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutionFacts:
     """An execution at one instant, live or ended. `retry` None: its job's spec is no longer stored."""
 
@@ -223,6 +234,8 @@ class ExecutionFacts:
     """Of a job that waits for others."""
     tenant: TenantFacts | None = None
     """None: the only one, without quotas."""
+    function: FunctionFacts | None = None
+    """None: it calls something else, or does not wait."""
 
 
 @dataclass(frozen=True, slots=True)

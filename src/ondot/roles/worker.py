@@ -22,6 +22,7 @@ from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Completer
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.handler_transaction import Transactor
+from ondot.flow.known_functions import register as register_functions
 from ondot.flow.lease import Leaser
 from ondot.flow.output import Outputs
 from ondot.flow.run import Runner
@@ -33,6 +34,7 @@ from ondot.flow.workflows.begin import Beginner
 from ondot.flow.workflows.results import read_for_attempt
 from ondot.model.app_release import AppRelease
 from ondot.model.errors import Unavailable
+from ondot.model.function import DeclaredFunction
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.liveness import BEATS_A_TIMEOUT
 from ondot.ports.objects import Objects
@@ -83,11 +85,13 @@ class Worker:
         served: ServedTenants | None = None,
         vault: Vault | None = None,
         app: AppRelease | None = None,
+        functions: Sequence[DeclaredFunction] = (),
     ) -> None:
         """`on_hung`: see `roles.pulse`. `served`: the tenants whose work it leases; None: all. `vault`: None if it has
-        no secrets to read."""
+        no secrets to read. `functions`: those of its app, to be registered."""
         self._new_incarnation = partial(
-            Incarnation, database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault, app
+            Incarnation,
+            *(database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault, app, functions),
         )
         self._incarnation: Incarnation | None = None
 
@@ -121,8 +125,10 @@ class Incarnation:
         served: ServedTenants | None,
         vault: Vault | None,
         app: AppRelease | None,
+        functions: Sequence[DeclaredFunction],
     ) -> None:
         self._database = database
+        self._functions = functions
         self._app = app
         self._transport = transport
         self._targets = targets
@@ -233,6 +239,7 @@ class Incarnation:
     async def _register(self, stop: asyncio.Event) -> bool:
         while not stop.is_set():
             try:
+                await self._register_functions(self._tenants())
                 async with self._database.connection() as connection:
                     registered = await register_worker(
                         connection,
@@ -256,6 +263,10 @@ class Incarnation:
                 return True
         return False
 
+    async def _register_functions(self, tenant_nos: TenantNos) -> None:
+        if self._app is not None:
+            await register_functions(self._database, self._app, self._functions, tenant_nos)
+
     async def _leave(self) -> None:
         with suppress(Unavailable):
             async with self._database.connection() as connection:
@@ -278,6 +289,7 @@ class Incarnation:
     async def _tenants_pass(self) -> int:
         """Follow changes of the tenants that it serves: an owner gave one its pools, or took them away."""
         if self._served is not None and await self._served.read_again() and self._served.numbers is not None:
+            await self._register_functions(self._served.numbers)
             async with self._database.connection() as connection:
                 await set_worker_tenants(connection, self._id, self._served.numbers)
         return 0

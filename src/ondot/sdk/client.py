@@ -365,6 +365,13 @@ class Client(Requests):
     async def list_workers(self, **filters: Any) -> Json:
         return await self._call("GET", "/v1/workers", query=filters)
 
+    async def list_functions(self, **filters: Any) -> Json:
+        """Functions that workers have registered. Filters: `q`, `app`, `limit`, `cursor`."""
+        return await self._call("GET", "/v1/functions", query=filters)
+
+    async def get_function(self, name: str) -> Json:
+        return await self._call("GET", f"/v1/functions/{_segment(name)}")
+
     async def list_pools(self) -> Json:
         return await self._call("GET", "/v1/pools")
 

@@ -3,7 +3,7 @@
 The options are the fields of a job's body, by the same names, so `document` checks them: as the module is imported, not
 at the first enqueue. Only rules about functions are here. `concurrency` and `rate` limit the function: each enqueue
 makes a job of its own, so they become limits by a key that all its jobs share, or by `concurrency_key` if there is one.
-Jobs that are made without the handler have none of these options.
+Workers register the options, and jobs that are made without the handler get them too (`sdk.declared`).
 `unique`, `debounce` and `throttle` apply to a job that is enqueued; `overlap`, `key` and `pause_after_failures` to the
 one that recurs. A key may be a template, which is filled from the arguments: `"customer:{customer_id}"`.
 """
@@ -11,16 +11,15 @@ one that recurs. A key may be a template, which is filled from the arguments: `"
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
-from string import Formatter
 from typing import Any, Final, Literal, TypedDict
 from uuid import UUID
-
-import msgspec
 
 from ondot.model.duration import as_written, seconds
 from ondot.model.errors import InvalidBody, InvalidSchedule
 from ondot.model.gates import Overlap
 from ondot.model.job import Priority
+from ondot.model.key_templates import fill as fill  # noqa: PLC0414 - and as options know it
+from ondot.model.key_templates import names_in as names_in  # noqa: PLC0414
 from ondot.model.secret import is_secret_name
 from ondot.model.text import MAX_NAME
 
@@ -382,26 +381,3 @@ def with_keys_filled(options: Mapping[str, Any], fill_key: Callable[[str, str], 
         value, key = options[name], fill_key(name, template)
         done[name] = {**value, "key": key} if isinstance(value, Mapping) else key
     return done
-
-
-def names_in(template: str) -> list[str]:
-    """The arguments that a template names. Raises ValueError if it is not a template."""
-    names = []
-    for _, name, form, conversion in Formatter().parse(template):
-        if name is None:
-            continue
-        if not name.isidentifier() or form or conversion:
-            raise ValueError(f"{template!r}: name arguments alone, such as {{customer_id}}; write {{{{ for a brace.")
-        names.append(name)
-    return names
-
-
-def fill(template: str, arguments: Mapping[str, Any]) -> str:
-    """The template with the arguments in it as they travel: text as it is, all else as JSON."""
-    parts = []
-    for literal, name, _, _ in Formatter().parse(template):
-        parts.append(literal)
-        if name is not None:
-            value = msgspec.to_builtins(arguments[name], str_keys=True)
-            parts.append(value if isinstance(value, str) else msgspec.json.encode(value).decode())
-    return "".join(parts)

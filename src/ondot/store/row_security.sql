@@ -33,8 +33,8 @@ BEGIN
         'alert', 'arrival', 'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'bulk_item', 'cause', 'checkpoint',
         'claim', 'condition', 'incident',
         'dead_letter', 'dependency', 'dependent', 'event', 'event_match', 'event_wait', 'event_window', 'execution',
-        'gate', 'gated', 'history', 'item', 'job', 'job_once', 'job_version', 'line', 'log', 'map_portion',
-        'mapped', 'miss', 'object', 'owed', 'past_step', 'ready', 'repair', 'run', 'skipped', 'slot', 'step', 'step_wait',
+        'gate', 'gated', 'history', 'item', 'job', 'job_once', 'job_version', 'known_function', 'line', 'log',
+        'map_portion', 'mapped', 'miss', 'object', 'owed', 'past_step', 'ready', 'repair', 'run', 'skipped', 'slot', 'step', 'step_wait',
         'saved_view', 'streak', 'subscription', 'timer', 'trace', 'waiting', 'watch'
     ] LOOP
         IF EXISTS (SELECT FROM pg_policy WHERE polrelid = format('ondot.%I', name)::regclass AND polname = 'own_tenant') THEN
@@ -42,8 +42,10 @@ BEGIN
         END IF;
         EXECUTE format('GRANT SELECT ON ondot.%I TO ondot_reader', name);
         EXECUTE format('CREATE POLICY everyone ON ondot.%I USING (true) WITH CHECK (true)', name);
-        EXECUTE format('CREATE POLICY own_tenant ON ondot.%I AS RESTRICTIVE TO ondot_reader USING (tenant_no ='
-                       ' (SELECT nullif(current_setting(''ondot.tenant_no'', true), '''')::integer))', name);
+        EXECUTE format('CREATE POLICY own_tenant ON ondot.%I AS RESTRICTIVE TO ondot_reader USING (%stenant_no ='
+                       ' (SELECT nullif(current_setting(''ondot.tenant_no'', true), '''')::integer))', name,
+                       -- Those of tenant 0 are of workers that serve all tenants.
+                       CASE name WHEN 'known_function' THEN 'tenant_no = 0 OR ' END);
         EXECUTE format('ALTER TABLE ondot.%I ENABLE ROW LEVEL SECURITY', name);
     END LOOP;
 END $$;

@@ -756,6 +756,22 @@ CREATE TABLE ondot.key (
 );
 CREATE INDEX key_of_tenant ON ondot.key USING btree (tenant_no, id);
 
+CREATE TABLE ondot.known_function (
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    app text NOT NULL,
+    release text NOT NULL,
+    digest text NOT NULL,
+    description text,
+    options json NOT NULL,
+    argument_defaults json NOT NULL,
+    schema json,
+    enqueued json NOT NULL,
+    registered_at timestamp with time zone NOT NULL,
+    seen_at timestamp with time zone NOT NULL,
+    CONSTRAINT known_function_pkey PRIMARY KEY (tenant_no, name, app, release)
+);
+
 CREATE TABLE ondot.lease (
     id uuid NOT NULL,
     tenant_no integer NOT NULL DEFAULT 0,

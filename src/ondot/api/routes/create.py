@@ -4,9 +4,10 @@
 that they declare only document them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from types import MappingProxyType
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
@@ -22,10 +23,12 @@ from ondot.api.request_body import Key, batch_of, body_of, idempotency_of, parse
 from ondot.api.traces import caller_trace
 from ondot.api.views import created_batch_text, created_job_text
 from ondot.document.body import JobBody
+from ondot.document.functions import KnownFunctions
 from ondot.document.parse import job_specs, new_job_spec
 from ondot.document.render import JobOut
 from ondot.flow.forecast.crowds import JobWarning
 from ondot.flow.idempotency import Idempotency
+from ondot.flow.known_functions import UnknownFunction, find_unknown
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.secrets_in_jobs import have_secrets
 from ondot.flow.submit import OnCreated, Render
@@ -41,6 +44,11 @@ from ondot.telemetry.trace import active_tracer
 
 class _Versioned(msgspec.Struct):
     version: int
+
+
+Warnings = Mapping[int, Sequence[JobWarning | UnknownFunction]]
+"""What the creator should know of each job, by its place in the batch."""
+RunParse = Callable[[Callable[[], list[JobSpec]]], Awaitable[list[JobSpec]]]
 
 
 router = APIRouter(tags=["jobs"], dependencies=[Depends(only_known_parameters)])
@@ -60,8 +68,16 @@ async def create_job(request: Request, _key: Key = None) -> Response:
     body = await body_of(request)
 
     async def create(moment: Moment) -> str:
-        spec = await parse_body(request, lambda: new_job_spec(body, moment.at))
-        return await submit_specs(request, services, caller, [spec], moment, created_job_text, idempotency_of(request))
+        specs, warnings = await read_specs(
+            services,
+            caller,
+            lambda functions: [new_job_spec(body, moment.at, functions=functions)],
+            partial(parse_body, request),
+        )
+        idempotency = idempotency_of(request)
+        return await submit_specs(
+            request, services, caller, specs, moment, created_job_text, idempotency, warnings=warnings
+        )
 
     return created_one(await services.database.by_clock(create))
 
@@ -80,11 +96,16 @@ async def create_jobs(request: Request, _key: Key = None) -> Response:
     body = await batch_of(request)
 
     async def create(moment: Moment) -> str:
-        specs, idempotency = await parse_body(
-            request,
-            lambda: (job_specs(body, moment.at, max_bytes=services.intake.max_bytes), idempotency_of(request)),
+        specs, warnings = await read_specs(
+            services,
+            caller,
+            lambda functions: job_specs(body, moment.at, max_bytes=services.intake.max_bytes, functions=functions),
+            partial(parse_body, request),
         )
-        return await submit_specs(request, services, caller, specs, moment, created_batch_text, idempotency)
+        idempotency = await parse_body(request, lambda: idempotency_of(request))
+        return await submit_specs(
+            request, services, caller, specs, moment, created_batch_text, idempotency, warnings=warnings
+        )
 
     return created(await services.database.by_clock(create))
 
@@ -97,6 +118,20 @@ async def creator_of(request: Request) -> Caller:
     return caller
 
 
+async def read_specs(
+    services: Services, caller: Caller, parse: Callable[[KnownFunctions], list[JobSpec]], run: RunParse
+) -> tuple[list[JobSpec], Warnings]:
+    """The specs of a body, with the options of the functions that they name; and which functions are not known.
+    `run`: runs the parsing, in a thread if it may take long."""
+    functions = await services.functions.of(caller.tenant_no)
+    specs = await run(lambda: parse(functions))
+    warnings = find_unknown(functions, specs)
+    if warnings and (newer := await services.functions.look_again(caller.tenant_no)) is not functions:
+        specs = await run(lambda: parse(newer))
+        warnings = find_unknown(newer, specs)
+    return specs, warnings
+
+
 async def submit_specs(
     request: Request,
     services: Services,
@@ -107,6 +142,7 @@ async def submit_specs(
     idempotency: Idempotency | None,
     *,
     reason: str | None = None,
+    warnings: Warnings = MappingProxyType({}),
 ) -> str:
     check_jobs(caller, specs)
     specs = limit_reach(caller, specs)
@@ -125,9 +161,9 @@ async def submit_specs(
     if any(spec.depends_on for spec in specs) and not await _is_repeated(services, caller, idempotency):
         is_batch = render is created_batch_text
         specs = await resolve_parents(services.database, tenant_no, specs, is_batch=is_batch, sees=caller.sees)
-    warnings: Mapping[int, list[JobWarning]] = {}
     if any(spec.recurs for spec in specs):
-        specs, warnings = await services.crowds.place(specs)
+        specs, crowded = await services.crowds.place(specs)
+        warnings = {n: [*warnings.get(n, ()), *crowded.get(n, ())] for n in warnings.keys() | crowded.keys()}
     submit = partial(
         services.group_commit.submit,
         tenant_no,
@@ -161,7 +197,7 @@ async def submit_specs(
         return add_warnings(await submit(on_created=on_created), warnings)
 
 
-def add_warnings(text: str, warnings: Mapping[int, list[JobWarning]]) -> str:
+def add_warnings(text: str, warnings: Warnings) -> str:
     """The response with what the creator should know of each job."""
     if not warnings:
         return text

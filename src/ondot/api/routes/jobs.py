@@ -2,10 +2,13 @@
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from functools import partial
 from typing import Annotated
+from uuid import UUID
 
+import msgspec
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 
 from ondot.api import responses
@@ -18,11 +21,14 @@ from ondot.api.parameters import Cursor, JobPath, Limit, Search, only_known_para
 from ondot.api.request_body import JsonBody, Key, OptionalJsonBody, idempotency_of
 from ondot.api.views import execution_out
 from ondot.document.body import JobBody
+from ondot.document.errors import invalid_body
+from ondot.document.functions import KnownFunctions
 from ondot.document.parse import job_spec, patched_spec
-from ondot.document.render import SPEC_FIELDS, JobOut, render_job
+from ondot.document.render import SPEC_FIELDS, JobOut, WarningOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.history.gone import find_why_unknown
+from ondot.flow.known_functions import find_unknown
 from ondot.flow.run_now import run_now
 from ondot.flow.workflows.control import cancel_runs_of_job
 from ondot.model.access import Caller, Right
@@ -33,6 +39,7 @@ from ondot.model.job import JobSpec, JobState
 from ondot.model.job_access import check_jobs, limit_reach
 from ondot.model.query import Term, Value, merge, parse
 from ondot.model.query.query import term
+from ondot.model.target import FunctionTarget
 from ondot.store.audit import By
 from ondot.store.executions import ExecutionRow, find_latest_execution, list_job_executions, list_skipped
 from ondot.store.jobs import JobRow, find_creator, get_job, list_jobs
@@ -150,7 +157,7 @@ async def update_job(
 ) -> JobOut:
     """Store a new version, which is in force at once: fires that are planned and have not started are planned again."""
     row = await replace_job(services, caller, JobId(id_), body, by, if_version=_parse_etag(if_match))
-    return _job_response(row, response)
+    return _job_response(row, response, await services.functions.of(caller.tenant_no))
 
 
 @router.patch(
@@ -174,9 +181,12 @@ async def patch_job(
     nothing makes no new version.
     """
 
+    functions = await services.functions.of(caller.tenant_no)
+
     async def compute(job: JobRow, now: datetime) -> JobSpec:
+        wanted = _without_read_only(body, job)
         # In a thread: even a small patch may change a job whose schedule is slow to check.
-        spec = await asyncio.to_thread(lambda: patched_spec(job.spec, _without_read_only(body, job), now))
+        spec = await asyncio.to_thread(lambda: patched_spec(job.spec, wanted, now, functions=functions))
         check_jobs(caller, [spec])
         await check_step_pools(services, caller, [spec])
         [spec] = limit_reach(caller, [spec])
@@ -193,7 +203,7 @@ async def patch_job(
         only_if_changed=True,
         by=by,
     )
-    return _job_response(row, response)
+    return _job_response(row, response, functions)
 
 
 @router.delete("/jobs/{id}", dependencies=[needs(Right.JOBS_WRITE, by_pool=True)], response_model=responses.Deleted)
@@ -275,6 +285,8 @@ async def run_job(
 ) -> Response:
     """Start one execution now, with the job's payload or another one. It does not count as a fire."""
     payload = run_payload(body)
+    if payload is not None:
+        await _check_arguments(services, tenant_no, id_, payload)
     idempotency = idempotency_of(request)
 
     async def pools() -> dict[str, int]:
@@ -294,6 +306,15 @@ async def run_job(
             by=by,
         )
     return Response(text, status_code=201, media_type="application/json")
+
+
+async def _check_arguments(services: Services, tenant_no: TenantNo, id_: UUID, payload: msgspec.Raw) -> None:
+    row = await load_job(services, tenant_no, JobId(id_))
+    if not isinstance(row.spec.target, FunctionTarget):
+        return
+    functions = await services.functions.of(tenant_no)
+    if faults := list(functions.find_faults(row.spec, msgspec.json.decode(payload), "/payload")):
+        raise invalid_body(faults, all_of_schedule=False)
 
 
 @router.get(
@@ -358,9 +379,11 @@ async def replace_job(
 ) -> JobRow:
     """Store the job of this body as the next version. `is_edit`: it was read and changed, so that an interval that is
     the same keeps its anchor, and a body that asks for what is stored makes no new version."""
+    functions = await services.functions.of(caller.tenant_no)
 
     async def compute(job: JobRow, now: datetime) -> JobSpec:
-        read = partial(job_spec, _without_read_only(body, job), now, current=job.spec, keeps_anchors=is_edit)
+        wanted = _without_read_only(body, job)
+        read = partial(job_spec, wanted, now, current=job.spec, keeps_anchors=is_edit, functions=functions)
         spec = await asyncio.to_thread(read)
         check_jobs(caller, [spec])
         await check_step_pools(services, caller, [spec])
@@ -411,9 +434,15 @@ def _without_read_only(body: object, row: JobRow) -> object:
     return {name: value for name, value in body.items() if name not in READ_ONLY}
 
 
-def _job_response(row: JobRow, response: Response) -> JobOut:
+def _job_response(row: JobRow, response: Response, functions: KnownFunctions | None = None) -> JobOut:
+    """`functions`: to warn of those that it calls and no worker has registered."""
     response.headers["ETag"] = f'"{row.version}"'
-    return render_job(row, row.updated_at)
+    job = render_job(row, row.updated_at)
+    unknown = [] if functions is None else find_unknown(functions, [row.spec]).get(0, [])
+    if unknown:
+        warnings = [WarningOut(**asdict(warning)) for warning in unknown]  # type: ignore[typeddict-item]
+        job["warnings"] = [*job.get("warnings", ()), *warnings]
+    return job
 
 
 def _parse_etag(if_match: str | None) -> int | None:

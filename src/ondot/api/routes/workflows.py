@@ -1,5 +1,6 @@
 """`/v1/workflows`: jobs whose target is a graph of steps (W1). Create, list, get; everything else is as of any job."""
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request, Response
@@ -10,7 +11,7 @@ from ondot.api.dependencies import CallerDep, RequestServices, Tenant, needs, se
 from ondot.api.openapi import takes
 from ondot.api.parameters import Cursor, JobPath, Limit, only_known_parameters, parse_cursor
 from ondot.api.request_body import Key, idempotency_of, large_body_of, parse_body
-from ondot.api.routes.create import created_one, creator_of, submit_specs
+from ondot.api.routes.create import created_one, creator_of, read_specs, submit_specs
 from ondot.api.routes.jobs import get_one_job
 from ondot.api.views import created_job_text
 from ondot.document.parse import new_workflow_spec
@@ -43,8 +44,16 @@ async def create_workflow(request: Request, _key: Key = None) -> Response:
     body = await large_body_of(request)
 
     async def create(moment: Moment) -> str:
-        spec = await parse_body(request, lambda: new_workflow_spec(body, moment.at))
-        return await submit_specs(request, services, caller, [spec], moment, created_job_text, idempotency_of(request))
+        specs, warnings = await read_specs(
+            services,
+            caller,
+            lambda functions: [new_workflow_spec(body, moment.at, functions=functions)],
+            partial(parse_body, request),
+        )
+        idempotency = idempotency_of(request)
+        return await submit_specs(
+            request, services, caller, specs, moment, created_job_text, idempotency, warnings=warnings
+        )
 
     return created_one(await services.database.by_clock(create))
 
