@@ -191,7 +191,7 @@ async def test_executions_are_listed_by_state_pool_and_time(world: World, page: 
 
     async def names(query: str) -> list[str]:
         html = (await page.client.get(f"/executions{query}")).text
-        return re.findall(r'<th scope="row"><a href="/executions/[^"]+">([^<]+)</a>', html)
+        return re.findall(r'<th scope="row"><a id="[^"]+" href="/executions/[^"]+">([^<]+)</a>', html)
 
     assert await names("") == ["new", "heavy", "old"]
     assert await names("?state=failed") == ["old"]

@@ -56,7 +56,7 @@ async def test_the_page_runs_only_its_own_scripts_and_styles(page: Served) -> No
     )
     assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:|<script(?![^>]*\ssrc=)", answer.text)
     named = re.findall(r'(?:src|href)="(/ui/static/[^"]+)"', answer.text)
-    assert len(named) == 5
+    assert len(named) == 7
     for address in named:
         file = await page.client.get(address)
         assert file.status_code == 200

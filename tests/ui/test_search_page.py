@@ -12,7 +12,7 @@ from tests.world import World, job
 async def test_a_search_box_keeps_its_text_shows_its_error_and_goes_on(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await world.submit_all([job('a "quoted" report'), job("other")])
+    await world.submit_all([job('a "quoted" report', key="q"), job("other", key="o")])
     async with served(world.database) as page:
 
         async def read(path: str, q: str) -> str:
