@@ -19,26 +19,23 @@ from ondot.environment import hide_master_keys
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured, Unavailable
-from ondot.model.ids import DEFAULT_TENANT, PoolNo, TenantNo
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.ports.transport import Transport
 from ondot.roles.metrics import follow_connections, open_metrics
 from ondot.roles.process import recycle, run_role
 from ondot.roles.pulse import OnHung
 from ondot.settings import Settings, default_home
-from ondot.store.audit import By
-from ondot.store.clock import Moment
 from ondot.store.database import Database, check_server, open_database
 from ondot.store.migrate import check_schema
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import STALLED
 from ondot.transports.local import LocalTransport
-from ondot.transports.polling import PollingTransport
 from ondot.transports.postgres import PostgresTransport
 
 if TYPE_CHECKING:
     from ondot.flow.channels.deliver import ChannelCaller
     from ondot.flow.vault import Vault
+    from ondot.model.ids import PoolNo
     from ondot.ports.objects import Objects
     from ondot.ports.target import Targets
     from ondot.roles.deliveries import Deliveries
@@ -191,12 +188,14 @@ def run_worker(
     pools: Sequence[str],
     slots: int | None,
     tenants: Sequence[str] = (),
+    declare: str = "merge",
     metrics_pages: Sequence[int] = (),
 ) -> None:
-    """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are registered.
+    """Run attempts of these pools; with an app (`module:app`) also its functions, whose schedules are declared.
 
-    `tenants`: whose work it runs, see `flow.served_tenants`.
+    `tenants`: whose work it runs, see `flow.served_tenants`. `declare`: see `flow.declare.Mode`.
     """
+    from ondot.flow.declare import Declarer, Mode
     from ondot.flow.served_tenants import ServedTenants
     from ondot.flow.vault import Vault
     from ondot.kms import open_kms
@@ -225,20 +224,25 @@ def run_worker(
             pool_nos: list[PoolNo] = []
             served = ServedTenants(database, tenants, pools, has_functions=app_reference is not None)
 
-            async def register_app() -> None:
+            declarer = None if release is None else Declarer(database, app.schedules(), release, Mode(declare))
+
+            async def register() -> None:
                 await served.read()
-                pool_nos[:] = await register(database, app, pools, served.registers_for)
+                async with database.connection() as connection:
+                    pool_nos[:] = (await database.pools.register(connection, pools)).values()
 
             vault = Vault(database, open_kms(settings.secret_key))
             async with (
                 open_targets(settings, app, slots, app_reference, confinement, database, vault) as targets,
                 open_transport(database) as transport,
             ):
-                if await patiently(register_app, stop):
+                if await patiently(register, stop):
                     objects = open_objects(settings)
                     worker = Worker(
-                        *(database, transport, targets, pool_nos, slots, objects, on_hung, served, vault, release),
+                        *(database, transport, targets, pool_nos, slots, objects, on_hung, served, vault),
+                        app=release,
                         functions=functions,
+                        declarer=declarer,
                     )
                     is_unfit = await worker.run(stop)
         if is_unfit and not stop.is_set():
@@ -410,32 +414,3 @@ async def patiently(action: Callable[[], Awaitable[None]], stop: asyncio.Event) 
         else:
             return True
     return False
-
-
-DECLARED = By("worker", "declared by the app that it runs", address=socket.gethostname())
-"""Recorded as the actor when the start of a worker creates or changes a job."""
-
-
-async def register(
-    database: Database, app: "Ondot", pools: Sequence[str], tenant_nos: Sequence[TenantNo] = (DEFAULT_TENANT,)
-) -> list[PoolNo]:
-    """Create the pools of a worker that do not exist yet, and register the schedules of its functions for tenants."""
-    from ondot.document.parse import job_spec
-    from ondot.flow.submit import submit
-
-    async with database.connection() as connection:
-        numbers = await database.pools.register(connection, pools)
-    if schedules := app.schedules():
-        dispatcher = Dispatcher(PollingTransport())
-
-        async def submit_all(moment: Moment) -> None:
-            # A schedule that has ended must not keep the worker from starting.
-            specs = [job_spec(body, moment.at, may_be_over=True) for body in schedules]
-            for tenant_no in tenant_nos:
-                await submit(
-                    database, dispatcher, tenant_no, specs, render=lambda _: "null", moment=moment, by=DECLARED
-                )
-            log.info("schedules.registered", jobs=[spec.name for spec in specs])
-
-        await database.by_clock(submit_all)
-    return list(numbers.values())

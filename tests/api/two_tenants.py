@@ -17,6 +17,7 @@ from ondot.api.server import build_api
 from ondot.document.requests import preview_request
 from ondot.flow.audit_seal import Sealer
 from ondot.flow.bulk.turns import bulk_pass
+from ondot.flow.declare import Declarer
 from ondot.flow.known_functions import register
 from ondot.flow.lease import Leaser
 from ondot.flow.workflows.begin import begin
@@ -272,6 +273,7 @@ async def fill(tenant: Inhabitant) -> None:
         bytes(32),
     )
     await _fill_maps(tenant)
+    await _fill_declared(tenant)
     await Sealer(world.database, None).one_pass()
 
 
@@ -293,6 +295,15 @@ async def _fill_runs(tenant: Inhabitant, worker: Worker) -> None:
     await tenant.send("POST", f"/v1/runs/{run}/retry", 200, {"reason": canary})
     assert await begin_run() == run
     await worker.run_one()
+
+
+async def _fill_declared(tenant: Inhabitant) -> None:
+    """A job that an app declares, and that another app declares in vain."""
+    body = {"name": f"{tenant.canary}-declared", "key": f"{tenant.canary}-declared", "schedule": {"cron": "0 0 1 1 *"}}
+    body |= {"target": {"function": f"{tenant.canary}-function"}}
+    for app in ("app", "other-app"):
+        release = AppRelease(f"{tenant.canary}-{app}", f"{tenant.canary}-release")
+        await Declarer(tenant.world.database, [body], release).declare_for(tenant.tenant_no)
 
 
 async def _fill_maps(tenant: Inhabitant) -> None:

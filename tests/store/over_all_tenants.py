@@ -195,6 +195,8 @@ BLOCKS: Final = {
     "forget_keys": "housekeeping",
     "forget_checkpoints": "housekeeping",
     "oldest_due": "the state of the installation",
+    "list_refused": "the doctor looks at all tenants; others name theirs",
+    "list_dropped": "the doctor looks at all tenants; others name theirs",
     "jobs_with_series": "the bound is that of the installation; a worker runs jobs of all tenants",
     "read_usage": "totals of all tenants, of which the API shows an owner the parts",
     "read_load": "metrics of the tenants that a setting of the installation names",

@@ -1,6 +1,6 @@
 """`ondot job`: create, update, list, get, delete, run, next, pause, resume. Through the API, not the database.
 
-`apply`, `explain` and the backfills have modules of their own.
+`apply`, `explain`, the backfills, and `diff`, `reset`, `adopt` have modules of their own.
 """
 
 import sys
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from ondot.cli import apply, backfill, explain, report
+from ondot.cli import apply, backfill, declared, explain, report
 from ondot.cli.body import body_of, in_flags, payload_of
 from ondot.cli.bulk import ManyJobs, Matching, Rate, change_many, check_named
 from ondot.cli.calling import ask
@@ -316,6 +316,9 @@ def resume(
 app.command("explain")(explain.explain_job)
 app.command("misses")(report.misses)
 app.command("apply")(apply.apply)
+app.command("diff")(declared.diff)
+app.command("reset")(declared.reset)
+app.command("adopt")(declared.adopt)
 app.command("backfill")(backfill.backfill)
 app.command("backfills")(backfill.backfills)
 app.command("backfill-cancel")(backfill.backfill_cancel)

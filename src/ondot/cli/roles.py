@@ -8,6 +8,7 @@ that a child must not outlive; `--show-life-to`, a file descriptor on which a ch
 import os
 import sys
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -25,6 +26,22 @@ Tenants = Annotated[
         metavar="TENANT",
         help="Run only work of this tenant; * for all. May be repeated. By default a worker with an app serves the"
         " first tenant and those that were given its pools by name; one without an app serves all.",
+    ),
+]
+
+
+class Declare(StrEnum):
+    MERGE = "merge"
+    FORCE = "force"
+    OFF = "off"
+
+
+Declares = Annotated[
+    Declare,
+    typer.Option(
+        "--declare",
+        help="What the app declares of its recurring jobs: merge changes what the code changed and keeps what was"
+        " changed by hand; force sets every job back to the code; off declares nothing.",
     ),
 ]
 AllowShell = Annotated[bool, typer.Option("--allow-shell", help="Allow jobs to run shell commands on this machine.")]
@@ -69,6 +86,7 @@ def worker(
         int, typer.Option(min=1, max=1000, help="How many worker processes to run, under one supervisor.")
     ] = 1,
     tenant: Tenants = None,
+    declare: Declares = Declare.MERGE,
     allow_shell: AllowShell = False,
     supervised_by: SupervisedBy = None,
     show_life_to: ShowLifeTo = None,
@@ -88,6 +106,7 @@ def worker(
             pools=pools,
             slots=slots,
             tenants=tenant or (),
+            declare=declare.value,
             metrics_pages=_descriptors(metrics_pages),
         )
         return
@@ -104,7 +123,9 @@ def worker(
 
     unblock_output()
     configure_logs(settings.log_format, settings.log_level, role="supervisor")
-    words = worker_words(app_reference, pools, slots, allow_shell=allow_shell, tenants=tenant or ())
+    words = worker_words(
+        app_reference, pools, slots, allow_shell=allow_shell, tenants=tenant or (), declare=declare.value
+    )
     argv = role_argv("worker", *words)
     names = [f"worker-{number}" for number in range(1, processes + 1)]
     pages = {} if settings.metrics_port is None else make_pages(names)
@@ -131,11 +152,13 @@ def worker_words(
     *,
     allow_shell: bool,
     tenants: Sequence[str] = (),
+    declare: str = Declare.MERGE.value,
 ) -> list[str]:
     """The arguments of a child that runs the same worker."""
     return [
         *(["--slots", str(slots)] if slots is not None else []),
         *(["--allow-shell"] if allow_shell else []),
+        *([f"--declare={declare}"] if declare != Declare.MERGE else []),
         *(word for pool in pools for word in ("--pool", pool)),
         *(word for name in tenants for word in ("--tenant", name)),
         *([app_reference] if app_reference else []),

@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 def job_table(jobs: Iterable[Json], now: datetime) -> Listing:
     drawn = table(
         *("NAME", "STATE", "NEXT FIRE", "SCHEDULE", "ID"),
-        *("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY"),
+        *("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY", "CODE"),
         drop=("ID", "SCHEDULE", "NEXT FIRE"),
         whole=("STATE", "NEXT FIRE", "ID"),
-        wide=("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY"),
+        wide=("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY", "CODE"),
     )
     for job in jobs:
         drawn.add_row(
@@ -53,6 +53,7 @@ def job_table(jobs: Iterable[Json], now: datetime) -> Listing:
             target_in_words(job["target"]),
             str(job["version"]),
             job.get("state_reason"),
+            declared_in_words(job) if _is_off_the_code(job) else None,
         )
     return drawn
 
@@ -74,11 +75,29 @@ def job_card(job: Json, now: datetime) -> "Table":
             *limit_facts(job),
             ("depends on", ", ".join(job["depends_on"]) or None),
             ("key", job["key"]),
+            ("declared", declared_in_words(job)),
             ("labels", ", ".join(f"{name}:{value}" for name, value in job["labels"].items()) or None),
             ("version", str(job["version"])),
             ("last changed", time_line(job["updated_at"], now)),
         ]
     )
+
+
+def _is_off_the_code(job: Json) -> bool:
+    declared = job.get("declared")
+    return declared is not None and bool(declared["differs"] or declared["dropped_release"])
+
+
+def declared_in_words(job: Json) -> str | None:
+    """Whose code declares the job, and whether it is as declared."""
+    declared = job.get("declared")
+    if declared is None:
+        return None
+    if declared["dropped_release"]:
+        return f"no longer declared by {declared['app']} since release {declared['dropped_release']}"
+    if declared["differs"]:
+        return f"differs from the code of {declared['app']}: {', '.join(declared['differs'])}"
+    return f"by {declared['app']}, release {declared['release']}"
 
 
 def timeout_in_words(job: Json) -> str:

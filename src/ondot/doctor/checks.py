@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ondot.store.audit_seals import Sealing
     from ondot.store.check import Found
     from ondot.store.days import DayTable
+    from ondot.store.declared import DroppedRow, RefusedRow
     from ondot.store.keys import Access
     from ondot.store.lineage import Lineage
     from ondot.store.overview import PausedRow
@@ -29,6 +30,7 @@ CLOCK_WARNING_S: Final = 2.0
 DAYS_WARNING: Final = timedelta(days=3)
 DAY: Final = timedelta(days=1)
 HOSTS_SHOWN: Final = 5
+DECLARATIONS: Final = 3
 LATE_S: Final = 2.0
 UNSEALED_WARNING_S: Final = 30.0
 RECENT: Final = timedelta(days=1)
@@ -288,6 +290,23 @@ def judge_paused_jobs(paused: "Sequence[PausedRow]") -> Finding:
         " `ondot job list --state PAUSED`."
     )
     return Finding("paused jobs", "warning", message, advice)
+
+
+def judge_declarations(refused: "Sequence[RefusedRow]", dropped: "Sequence[DroppedRow]") -> Finding:
+    """What the code of apps declares in vain, and jobs that their app no longer declares."""
+    if not refused and not dropped:
+        return Finding("declarations", "ok", "Every job of an app's code is declared by it.")
+    listed = [f"{row.app} {row.release} declares {row.key}, refused: {row.why}" for row in refused[:DECLARATIONS]]
+    listed += [
+        f"{row.key} is no longer declared by {row.app} since {row.dropped_release}" for row in dropped[:DECLARATIONS]
+    ]
+    more = max(len(refused) - DECLARATIONS, 0) + max(len(dropped) - DECLARATIONS, 0)
+    message = "; ".join(listed) + (f"; and {more} more." if more else ".")
+    advice = (
+        "Hand a key over with `ondot job adopt JOB APP`, or give the job another `key` in the code. Delete what nobody"
+        " needs: `ondot job delete JOB`."
+    )
+    return Finding("declarations", "warning", message, advice)
 
 
 def judge_snapshots(holders: Sequence[tuple[str, float]]) -> Finding:

@@ -24,6 +24,7 @@ from ondot.doctor.checks import (
     judge_clock,
     judge_connections,
     judge_days,
+    judge_declarations,
     judge_durability,
     judge_held_back,
     judge_lag,
@@ -346,6 +347,12 @@ async def check_paused_jobs(connection: "Connection", _settings: Settings) -> Fi
     return judge_paused_jobs(await list_paused_by_itself(connection, DEFAULT_TENANT, PAUSED_SHOWN))
 
 
+async def check_declarations(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.declared import list_dropped, list_refused
+
+    return judge_declarations(await list_refused(connection, None), await list_dropped(connection, None))
+
+
 async def check_self_check(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.check import list_found
 
@@ -395,6 +402,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "limits": check_limits,
     "dead letters": check_dead_letters,
     "paused jobs": check_paused_jobs,
+    "declarations": check_declarations,
     "self-check": check_self_check,
     "audit log": check_audit,
 }

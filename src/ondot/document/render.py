@@ -136,6 +136,17 @@ class WarningOut(TypedDict):
     nearest: NotRequired[str | None]
 
 
+class DeclaredBy(TypedDict):
+    """The app whose code declares a job."""
+
+    app: str
+    release: Annotated[str, Field(description="The release that last changed its declaration.")]
+    differs: Annotated[list[str], Field(description="The fields that are not as the code declares them.")]
+    dropped_release: Annotated[
+        str | None, Field(description="The first release that no longer declares it. null: it is declared.")
+    ]
+
+
 class JobOut(TypedDict):
     id: UUID
     name: str
@@ -179,6 +190,12 @@ class JobOut(TypedDict):
     warnings: NotRequired[
         Annotated[list[WarningOut], Field(description="What one should know of it; left out if there is nothing.")]
     ]
+    declared: NotRequired[
+        Annotated[
+            DeclaredBy,
+            Field(description="In lists and of one job; left out if no app declares it: see `/jobs/{id}/declared`."),
+        ]
+    ]
 
 
 class WorkflowRow(TypedDict):
@@ -199,7 +216,7 @@ class WorkflowRow(TypedDict):
 
 SPEC_FIELDS: Final = JobOut.__annotations__.keys() - {
     "id", "state", "state_reason", "version", "next_fire_at", "schedule_in_words", "created_at", "updated_at",
-    "warnings",
+    "warnings", "declared",
 }  # fmt: skip
 """The fields that a body may have too; only ondot writes the others."""
 
@@ -303,7 +320,7 @@ def _write(policies: tuple[Any, ...], rendered: Json, *, as_text: bool) -> None:
 def _render_defaults() -> Json:
     """All fields of a job in their order: policies and limits with their defaults, the others None."""
     rendered: Json = {**dict.fromkeys(JobOut.__annotations__)}
-    del rendered["warnings"]
+    del rendered["warnings"], rendered["declared"]
     rendered.update((name, to_json(default)) for name, default, _ in (*_POLICIES, *_LIMITS) if name != "limits")
     return rendered
 

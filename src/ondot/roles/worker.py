@@ -20,6 +20,7 @@ from typing import Literal
 from ondot import __version__
 from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Completer
+from ondot.flow.declare import Declarer
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.known_functions import register as register_functions
@@ -65,6 +66,7 @@ NOTES_EVERY_S = 1.0
 CANCELS_EVERY_S = 0.5
 STUCK_EVERY_S = 1.0
 TENANTS_EVERY_S = 1.0
+DECLARE_EVERY_S = 10.0
 PATIENCE_S = 300.0
 """How long the other calls of an unfit process may take before it is recycled."""
 WRITE_AT_STOP_S = 10.0
@@ -86,12 +88,14 @@ class Worker:
         vault: Vault | None = None,
         app: AppRelease | None = None,
         functions: Sequence[DeclaredFunction] = (),
+        declarer: Declarer | None = None,
     ) -> None:
         """`on_hung`: see `roles.pulse`. `served`: the tenants whose work it leases; None: all. `vault`: None if it has
-        no secrets to read. `functions`: those of its app, to be registered."""
+        no secrets to read. `functions`: those of its app, to be registered. `declarer`: None if it has no app."""
         self._new_incarnation = partial(
             Incarnation,
             *(database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault, app, functions),
+            declarer=declarer,
         )
         self._incarnation: Incarnation | None = None
 
@@ -126,10 +130,12 @@ class Incarnation:
         vault: Vault | None,
         app: AppRelease | None,
         functions: Sequence[DeclaredFunction],
+        declarer: Declarer | None,
     ) -> None:
         self._database = database
         self._functions = functions
         self._app = app
+        self._declarer = declarer
         self._transport = transport
         self._targets = targets
         self._pool_nos = pool_nos
@@ -213,6 +219,8 @@ class Incarnation:
                 ]
                 if self._served is not None and self._served.may_change:
                     duties.append(group.create_task(every(TENANTS_EVERY_S, self._tenants_pass, name="tenants")))
+                if self._declarer is not None:
+                    duties.append(group.create_task(every(DECLARE_EVERY_S, self._declare_pass, name="declare")))
                 lease = partial(self._lease_loop.one_pass, group)
                 leasing = group.create_task(
                     every(POLL_S, lease, name="lease", passes=self._passes, within_s=LEASE_WITHIN_S), name="lease"
@@ -293,6 +301,12 @@ class Incarnation:
             async with self._database.connection() as connection:
                 await set_worker_tenants(connection, self._id, self._served.numbers)
         return 0
+
+    async def _declare_pass(self) -> int:
+        """Show that this release is alive, and declare what its code declares when it is its turn."""
+        assert self._declarer is not None
+        assert self._served is not None
+        return await self._declarer.one_pass(self._served.registers_for)
 
     async def _stuck_pass(self) -> int:
         if not self.unfit and (stuck := sum(target.stuck for target in self._targets.values())):

@@ -68,6 +68,19 @@ class Client(Requests):
         body = {} if payload is _UNSET else {"payload": payload}
         return await self._make(f"/v1/jobs/{_segment(id_)}/run", body, idempotency_key, {"reason": reason})
 
+    async def declared_job(self, id_: Id) -> Json:
+        """What the code declares of a job, what was changed by hand, and what is in force, by field."""
+        return await self._call("GET", f"/v1/jobs/{_segment(id_)}/declared")
+
+    async def reset_job(self, id_: Id, reason: str | None = None, *, dry_run: bool = False) -> Json:
+        """Go back to what the code declares."""
+        query = {"reason": reason, "dry_run": dry_run or None}
+        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/reset", query=query)
+
+    async def adopt_job(self, id_: Id, app: str, reason: str | None = None) -> Json:
+        """Hand a job over to another app."""
+        return await self._call("POST", f"/v1/jobs/{_segment(id_)}/adopt", query={"app": app, "reason": reason})
+
     async def pause_job(self, id_: Id, reason: str | None = None) -> Json:
         return await self._call("POST", f"/v1/jobs/{_segment(id_)}/pause", query={"reason": reason})
 

@@ -35,6 +35,8 @@ Action = Literal[
     "database.accept",
     "job.create",
     "job.update",
+    "job.declare",
+    "job.adopt",
     "job.pause",
     "job.resume",
     "job.delete",

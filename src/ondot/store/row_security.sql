@@ -32,7 +32,8 @@ BEGIN
     FOREACH name IN ARRAY ARRAY[
         'alert', 'arrival', 'attempt', 'audit', 'audit_open', 'audit_seal', 'backfill', 'bulk', 'bulk_item', 'cause', 'checkpoint',
         'claim', 'condition', 'incident',
-        'dead_letter', 'dependency', 'dependent', 'event', 'event_match', 'event_wait', 'event_window', 'execution',
+        'dead_letter', 'declared', 'declared_refused', 'dependency', 'dependent', 'event', 'event_match', 'event_wait',
+        'event_window', 'execution',
         'gate', 'gated', 'history', 'item', 'job', 'job_once', 'job_version', 'known_function', 'line', 'log',
         'map_portion', 'mapped', 'miss', 'object', 'owed', 'past_step', 'ready', 'repair', 'run', 'skipped', 'slot', 'step', 'step_wait',
         'saved_view', 'streak', 'subscription', 'timer', 'trace', 'waiting', 'watch'

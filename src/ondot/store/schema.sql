@@ -27,6 +27,24 @@ CREATE TABLE ondot.alert_state (
     CONSTRAINT alert_state_pkey PRIMARY KEY (one_row)
 ) WITH (fillfactor=50);
 
+CREATE TABLE ondot.app (
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    release text,
+    declared_at timestamp with time zone,
+    CONSTRAINT app_pkey PRIMARY KEY (tenant_no, name)
+);
+
+CREATE TABLE ondot.app_release (
+    tenant_no integer NOT NULL,
+    app text NOT NULL,
+    release text NOT NULL,
+    no bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    first_seen_at timestamp with time zone NOT NULL DEFAULT clock(),
+    seen_at timestamp with time zone NOT NULL DEFAULT clock(),
+    CONSTRAINT app_release_pkey PRIMARY KEY (tenant_no, app, release)
+);
+
 CREATE TABLE ondot.archive_file (
     tenant_no integer NOT NULL,
     key text NOT NULL,
@@ -371,6 +389,33 @@ CREATE INDEX dead_letter_job ON ondot.dead_letter USING btree (job_id, failed_at
 CREATE INDEX dead_letter_open ON ondot.dead_letter USING btree (tenant_no, failed_at, execution_id) WHERE (resolved_at IS NULL);
 CREATE INDEX dead_letter_resolved ON ondot.dead_letter USING btree (tenant_no, resolved_at) WHERE (resolved_at IS NOT NULL);
 CREATE INDEX dead_letter_run ON ondot.dead_letter USING btree (run_id) WHERE ((run_id IS NOT NULL) AND (resolved_at IS NULL));
+
+CREATE TABLE ondot.declared (
+    tenant_no integer NOT NULL,
+    key text NOT NULL,
+    app text NOT NULL,
+    job_id uuid NOT NULL,
+    document json NOT NULL,
+    first_release text NOT NULL,
+    release text NOT NULL,
+    declared_at timestamp with time zone NOT NULL DEFAULT clock(),
+    version integer,
+    dropped_at timestamp with time zone,
+    dropped_release text,
+    CONSTRAINT declared_pkey PRIMARY KEY (tenant_no, key)
+);
+CREATE INDEX declared_app ON ondot.declared USING btree (tenant_no, app);
+CREATE INDEX declared_job ON ondot.declared USING btree (job_id);
+
+CREATE TABLE ondot.declared_refused (
+    tenant_no integer NOT NULL,
+    app text NOT NULL,
+    key text NOT NULL,
+    release text NOT NULL,
+    why text NOT NULL,
+    refused_at timestamp with time zone NOT NULL DEFAULT clock(),
+    CONSTRAINT declared_refused_pkey PRIMARY KEY (tenant_no, app, key)
+);
 
 CREATE TABLE ondot.delivery (
     id uuid NOT NULL,

@@ -6,15 +6,19 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, NoReturn
 
-from ondot.app import register
+from ondot.app import release_of
+from ondot.flow.declare import Declarer
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
 from ondot.kms import generate_key, open_kms
 from ondot.model.addresses import EVERYWHERE
+from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured
+from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
 from ondot.sdk.app import Ondot
+from ondot.sdk.release import compute_release
 from ondot.store.database import Database, open_database
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.http.target import HttpCaller
@@ -120,7 +124,8 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     try:
         with redirect(app.client, transport):
             await engine.start()
-            await register(database, app, [])
+            release = release_of(app, database.settings) or AppRelease("world", compute_release(app))
+            await Declarer(database, app.schedules(), release).declare_for(DEFAULT_TENANT)
             world = World(database, engine, app.client, receivers, app, transport.created, failures)
             transport.run_due = world.run_due_if_idle
             try:

@@ -13,6 +13,7 @@ from uuid import UUID
 
 import msgspec
 
+from ondot.flow.declared_jobs import Declaration, read_declaration
 from ondot.flow.explain import JobExplanation, explain_job
 from ondot.flow.history.gone import find_why_unknown
 from ondot.model.execution import State
@@ -36,6 +37,7 @@ FIRES_SHOWN: Final = 5
 SKIPPED_SHOWN: Final = 10
 LETTERS_SHOWN: Final = 4
 MISSES_SHOWN: Final = 10
+VALUE_SHOWN: Final = 300
 LONGEST_EDITABLE: Final = 64 * 1024
 DATE: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -60,6 +62,16 @@ class SkippedRange:
     to_at: datetime
     reason: str
     count: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredView:
+    """`lines`: field, code, in force, of those that differ."""
+
+    words: str
+    is_dropped: bool
+    lines: tuple[tuple[str, str, str], ...]
+    refused: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +111,8 @@ class JobView:
     """Of a job that events start."""
     payload: str | None
     """As JSON, to run it with another; None: too long to edit."""
+    declared: DeclaredView | None = None
+    """What the code of an app declares of it, if one does."""
     misses: tuple[MissRow, ...] = ()
     """When it did not meet what is expected of it."""
 
@@ -126,6 +140,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         version_at = await find_version_created_at(connection, tenant_no, row.id, row.version)
         open_letters, letters = await list_open_letters(connection, tenant_no, row.id, LETTERS_SHOWN)
         rule = await read_job_events(connection, tenant_no, row)
+        declared = None if row.spec.key is None else await read_declaration(connection, tenant_no, row)
         misses = await list_misses(connection, tenant_no, row.id, MISSES_SHOWN) if row.spec.expect else []
     explanation = await explain_job(database, tenant_no, job_id)
     fires, excluded = await asyncio.to_thread(_next_fires, row, database.clock.now())
@@ -162,6 +177,7 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
         steps=len(row.spec.target.steps) if isinstance(row.spec.target, WorkflowTarget) else None,
         rule=rule,
         payload=_editable(row),
+        declared=None if declared is None else _declared(declared),
         misses=tuple(misses),
     )
 
@@ -169,6 +185,20 @@ async def read_job(database: Database, tenant_no: TenantNo, job_id: JobId) -> Jo
 def _editable(row: JobRow) -> str | None:
     payload = bytes(row.spec.payload)
     return None if len(payload) > LONGEST_EDITABLE else msgspec.json.format(payload, indent=2).decode()
+
+
+def _declared(found: Declaration) -> DeclaredView:
+    return DeclaredView(
+        found.in_words,
+        found.row.dropped_at is not None,
+        tuple((one.field, _value(one.code), _value(one.in_force)) for one in found.differs),
+        tuple(f"{one.app}, release {one.release}, declares it too, and is refused." for one in found.refused),
+    )
+
+
+def _value(value: object) -> str:
+    text = value if isinstance(value, str) else "–" if value is None else msgspec.json.encode(value).decode()
+    return text if len(text) <= VALUE_SHOWN else f"{text[:VALUE_SHOWN]} …"
 
 
 def _delay(row: JobRow) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final
 from urllib.parse import urlencode
 from uuid import UUID
 
+from ondot.flow.declared_jobs import Declaration, read_declarations
 from ondot.model.errors import InvalidQuery
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobState
@@ -95,6 +96,8 @@ class JobLine:
     last: Run | None
     last_took: str | None
     spark: Spark
+    off_code: str | None = None
+    """How it differs from what an app's code declares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +145,10 @@ async def read_jobs(database: Database, tenant_no: TenantNo, query: Query) -> Jo
             page = rows[:PAGE_SIZE]
             next_id = page[-1].id if len(rows) > PAGE_SIZE else None
         runs = await find_latest_runs(connection, tenant_no, page, RUNS_DRAWN)
+        declared = await read_declarations(connection, tenant_no, page)
     return replace(
         view,
-        rows=tuple(_line(row, runs.get(row.id, ())) for row in page),
+        rows=tuple(_line(row, runs.get(row.id, ()), declared.get(row.id)) for row in page),
         older=query.address("/jobs", next_id) if next_id else None,
     )
 
@@ -167,7 +171,7 @@ async def _list(connection: Connection, tenant_no: TenantNo, query: Query) -> li
     return await list_definitions(connection, tenant_no, before=query.cursor, limit=limit, state=state)
 
 
-def _line(row: JobRow, runs: Sequence[Run]) -> JobLine:
+def _line(row: JobRow, runs: Sequence[Run], declared: Declaration | None = None) -> JobLine:
     spec = row.spec
     last = next((run for run in runs if run.ended_at is not None), None)
     took_s = None if last is None else last.took_s
@@ -187,6 +191,7 @@ def _line(row: JobRow, runs: Sequence[Run]) -> JobLine:
         last=last,
         last_took=None if took_s is None else took(took_s),
         spark=draw_spark(runs, RUNS_DRAWN),
+        off_code=None if declared is None or not declared.is_off_the_code else declared.in_words,
     )
 
 

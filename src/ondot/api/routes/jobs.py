@@ -1,7 +1,7 @@
 """`/v1/jobs`: list, get, update, patch, delete, pause, resume, run, status, executions."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import partial
@@ -27,6 +27,7 @@ from ondot.document.parse import job_spec, patched_spec
 from ondot.document.render import SPEC_FIELDS, JobOut, WarningOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
+from ondot.flow.declared_jobs import Declaration, read_declarations
 from ondot.flow.history.gone import find_why_unknown
 from ondot.flow.known_functions import find_unknown
 from ondot.flow.run_now import run_now
@@ -86,8 +87,9 @@ async def list_all_jobs(
             found = await search_jobs(
                 connection, caller.tenant_no, query, parse_cursor(cursor), limit, pool_nos=pool_nos
             )
+            declared = await read_declarations(connection, caller.tenant_no, found.rows)
             return responses.JobList(
-                items=[render_job(row, row.updated_at) for row in found.rows],
+                items=[_render(row, declared) for row in found.rows],
                 next_cursor=str(found.next) if found.next else None,
                 searched_through=found.searched_through,
             )
@@ -101,10 +103,23 @@ async def list_all_jobs(
             labels=_parse_labels(label),
             pool_nos=None if pools is None else list(pools.values()),
         )
+        declared = await read_declarations(connection, caller.tenant_no, rows[:limit])
     return responses.JobList(
-        items=[render_job(row, row.updated_at) for row in rows[:limit]],
+        items=[_render(row, declared) for row in rows[:limit]],
         next_cursor=str(rows[limit - 1].id) if len(rows) > limit else None,
     )
+
+
+def _render(row: JobRow, declared: Mapping[JobId, Declaration]) -> JobOut:
+    rendered = render_job(row, row.updated_at)
+    if (found := declared.get(row.id)) is not None:
+        rendered["declared"] = {
+            "app": found.row.app,
+            "release": found.row.release,
+            "differs": [difference.field for difference in found.differs],
+            "dropped_release": found.row.dropped_release,
+        }
+    return rendered
 
 
 def _terms(state: JobState | None, name: str | None, labels: dict[str, str] | None) -> list[Term]:
@@ -128,10 +143,11 @@ async def get_one_job(
             connection, tenant_no, row.id, limit=LATEST, horizon_s=services.database.settings.horizon_s
         )
         skipped = await list_skipped(connection, tenant_no, row.id, LATEST)
+        declared = await read_declarations(connection, tenant_no, [row])
     specs = await load_specs(services, latest)
     response.headers["ETag"] = f'"{row.version}"'
     return {
-        **render_job(row, row.updated_at),
+        **_render(row, declared),
         "latest_executions": [execution_out(execution, specs.get(execution.id)) for execution in latest],
         "skipped_fires": [
             responses.SkippedRange(from_at=entry.from_at, to_at=entry.to_at, reason=entry.reason, count=entry.count)

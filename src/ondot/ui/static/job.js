@@ -91,7 +91,14 @@
     report("The backfill is cancelled.");
   }
 
-  const ACTIONS = { run, pause, resume, backfill, cancel, delete: remove };
+  async function reset() {
+    const form = await ask(dialog_of("reset"));
+    if (!form) return;
+    const done = await post(because(`${address}/reset`, form));
+    report(`The job is as the code declares it: version ${done.version}.`);
+  }
+
+  const ACTIONS = { run, pause, resume, reset, backfill, cancel, delete: remove };
 
   async function act(button) {
     try {
