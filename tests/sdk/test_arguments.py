@@ -9,7 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal, NamedTuple, NewType, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, TypedDict, Unpack
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
@@ -315,6 +315,25 @@ def test_variable_arguments_have_types_too() -> None:
     assert codecs.schema()["additionalProperties"] == {"type": "string", "format": "uuid"}
 
 
+class Extras(TypedDict):
+    day: date
+    size: NotRequired[int]
+
+
+def test_the_keys_of_a_typed_dict_are_arguments() -> None:
+    def f(first: int, **others: Unpack[Extras]) -> None: ...
+
+    codecs = types(f)
+    payload = codecs.encode({"first": 1, "day": A_DAY})
+    assert payload == {"first": 1, "day": "2030-01-31"}
+    assert codecs.decode(payload) == {"first": 1, "day": A_DAY}
+    schema = codecs.schema()
+    assert (schema["required"], schema["additionalProperties"]) == (["first", "day"], False)
+    assert schema["properties"]["size"] == {"type": "integer"}
+    with pytest.raises(ArgumentError, match=r"f: argument `size` takes int, got '7'\."):
+        codecs.encode({"size": "7"})
+
+
 class Unknowable:
     pass
 
@@ -423,7 +442,7 @@ def test_pydantic_is_loaded_only_where_it_is_used() -> None:
         "    day: date\n"
         "@app.job\n"
         "def f(order: Order, day: date) -> Order: ...\n"
-        "f.body\n"
+        "f.body(Order(date(2030, 1, 1)), date(2030, 1, 1))\n"
         "assert 'pydantic' not in sys.modules\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)

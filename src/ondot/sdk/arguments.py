@@ -12,10 +12,10 @@ they name something that is defined further down. `codecs` knows how one type tr
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from types import SimpleNamespace
-from typing import Any, Final, Generic, NoReturn, ParamSpec, get_type_hints
+from typing import Any, Final, Generic, NoReturn, ParamSpec, Unpack, get_args, get_origin, get_type_hints
 
 from ondot.sdk.codecs import ANYTHING, Codec, Misfit, UnknownCodec, Unsendable, UnsendableCodec, codec_of, spell
 
@@ -76,7 +76,7 @@ class FunctionTypes:
         Raises ArgumentError for an argument without a default whose type cannot travel as JSON.
         """
         self.name: Final = name
-        self._parameters: Final = tuple(parameters)
+        self._parameters: Final = tuple(_expand(parameters, namespace))
         self._returns: Final = returns
         self._namespace: Final = namespace
         self._rest: Final = next((p.name for p in self._parameters if p.kind is p.VAR_KEYWORD), None)
@@ -261,6 +261,19 @@ class FunctionTypes:
             path=f"{name}{misfit.path}",
             expected=expected,
         )
+
+
+def _expand(parameters: Iterable[inspect.Parameter], namespace: dict[str, Any]) -> Iterator[inspect.Parameter]:
+    """The parameters, with the keys of a TypedDict instead of `**others: Unpack[…]`."""
+    for parameter in parameters:
+        annotation = evaluate(parameter.annotation, namespace)
+        if parameter.kind is not parameter.VAR_KEYWORD or get_origin(annotation) is not Unpack:
+            yield parameter
+            continue
+        (keys,) = get_args(annotation)
+        for name, hint in get_type_hints(keys).items():
+            default = parameter.empty if name in keys.__required_keys__ else ...
+            yield inspect.Parameter(name, parameter.KEYWORD_ONLY, annotation=hint, default=default)
 
 
 def evaluate(annotation: Any, namespace: dict[str, Any], *, is_last_chance: bool = True) -> Any:

@@ -208,7 +208,7 @@ def codec_of(annotation: Any) -> Codec:
         return ANYTHING
     if isinstance(annotation, str):
         return UnknownCodec(annotation)
-    has_models = any(map(_is_of_pydantic, _hints(annotation, set())))
+    has_models = any(map(_is_of_pydantic, _hints(annotation, {})))
     if not has_models:
         try:
             return MsgspecCodec(annotation)
@@ -298,11 +298,12 @@ def _as_is(info: msgspec.inspect.Type) -> frozenset[type]:
     return frozenset(kind for kind, known in _KNOWN if known == info)
 
 
-def _hints(annotation: Any, seen: set[int]) -> Iterator[Any]:
-    """An annotation, and everything that it names: arguments, metadata, fields. Each once."""
+def _hints(annotation: Any, seen: dict[int, Any]) -> Iterator[Any]:
+    """An annotation, and everything that it names: arguments, metadata, fields. Each once: `seen` keeps them alive, so
+    that no id is used twice."""
     if id(annotation) in seen:
         return
-    seen.add(id(annotation))
+    seen[id(annotation)] = annotation
     yield annotation
     inner = [*typing.get_args(annotation), *getattr(annotation, "__metadata__", ())]
     if (origin := typing.get_origin(annotation)) is not None:

@@ -16,6 +16,7 @@ import msgspec
 
 from ondot.model.scrub import SecretValues
 from ondot.model.workflow.step_results import Results, StepResults
+from ondot.sdk.codecs import ANYTHING
 from ondot.sdk.transaction import Opened
 
 MAX_CHECKPOINT_BYTES: Final = 1_048_576
@@ -168,7 +169,7 @@ class Context:
             raise RuntimeError(
                 "ctx.set_result() works only in the block of ctx.transaction(). Outside it, return the result."
             )
-        encoded = msgspec.json.encode(result)
+        encoded = ANYTHING.encode_result(result)
         if len(encoded) > MAX_RESULT_BYTES:
             raise ValueError(
                 f"The result has {len(encoded):,} bytes, and the limit in a transaction is {MAX_RESULT_BYTES:,}. "

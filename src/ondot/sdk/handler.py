@@ -126,7 +126,7 @@ class Handler(Generic[P, R, C, V]):
         """The same function with options for its next jobs: when they run, after which jobs, and how.
 
         `at`: an aware datetime, or RFC 3339 text. `in_`: a delay. `after`: jobs that must have succeeded before, as
-        handles, ids or keys. `key`: of the job, so that the same job is not created twice; it may name arguments, as in
+        handles, ids or keys. `key`: of the job, so that there is only one; it may name arguments, as in
         `"invoice:{number}"`. The others replace those of `@app.job` for these jobs; `labels` and `retry` are merged.
         """
         return BoundHandler(self, read_enqueue_options(options, self.name, self._enqueued))

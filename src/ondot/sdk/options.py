@@ -92,7 +92,8 @@ class EnqueueOptions(TypedDict, total=False):
     after: Any
     """Run once these jobs have succeeded: a handle, an id or a key, or a list of them."""
     key: str | None
-    """The key of the job: enqueuing it again changes it instead of creating another. It may name arguments."""
+    """The key of the job, which may name arguments. To enqueue it again changes the job, as long as it has not started;
+    then it is a Conflict."""
     retries: int | None
     """How often a failed attempt is retried: `max_retries` of `retry`."""
     retry: Mapping[str, Any] | None
