@@ -25,12 +25,14 @@ check: $(VENV)/dev ## format, lint, types, architecture, generated documents and
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo 2>&1 | tail -n 20; exit $${PIPESTATUS[0]}
 	@$(BIN)/python -m docs.generate --check
+	@$(BIN)/python -m docs.sync_types --check
 	@$(BIN)/python -m docs.schema --check
 
 format: $(VENV)/dev ## format the sources, and write the generated documents and schema
 	@$(BIN)/ruff format --quiet .
 	@$(BIN)/ruff check --quiet --fix .
 	@$(BIN)/python -m docs.generate
+	@$(BIN)/python -m docs.sync_types
 	@$(BIN)/python -m docs.schema
 
 bench: $(VENV)/bench ## every question of bench/, as a table and plots in bench/results/latest (QUICK=1: minutes, not hours)

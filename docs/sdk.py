@@ -9,8 +9,9 @@ from typing import Final
 
 from ondot.document.body import JobBody
 from ondot.document.schedule_body import ScheduleBody
-from ondot.sdk import app, arguments, context, decisions, handle, handler, options, runs, transaction, workflow
+from ondot.sdk import app, arguments, context, decisions, handle, handler, options, runs, workflow
 from ondot.sdk import workflow_handler as workflows
+from ondot.sdk.transaction import attempt
 from ondot.testing import opening, world
 
 PARTS: Final[dict[str, list[tuple[ModuleType, str]]]] = {
@@ -34,7 +35,7 @@ PARTS: Final[dict[str, list[tuple[ModuleType, str]]]] = {
         (decisions, "RetryIn"),
         (decisions, "RetryAt"),
         (decisions, "GiveUp"),
-        (transaction, "Stale"),
+        (attempt, "Stale"),
     ],
     "Workflows": [
         (workflows, "WorkflowHandler"),

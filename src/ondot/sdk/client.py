@@ -7,13 +7,17 @@ creates it once (P2); see `requests`.
 import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 from urllib.parse import quote
 from uuid import UUID, uuid4
 
 from ondot.model.own_events import HOPS
 from ondot.sdk.context import Context
 from ondot.sdk.requests import Json, Requests, body_of, plain
+from ondot.sdk.sync import Blocking
+
+if TYPE_CHECKING:
+    from ondot.sdk.sync_types import SyncClient
 
 _UNSET: Final = object()
 
@@ -27,6 +31,11 @@ class Client(Requests):
     async def me(self) -> Json:
         """The caller as the server knows it: name, role, tenant and rights."""
         return await self._call("GET", "/v1/me")
+
+    @property
+    def sync(self) -> "SyncClient":
+        """The same without asyncio: its methods block."""
+        return cast("SyncClient", Blocking(self))
 
     # Jobs.
 

@@ -13,13 +13,17 @@ job ran several times, because a person ran it again, the latest run counts.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 from uuid import UUID
 
 from ondot.model.errors import NotFound
 from ondot.sdk.awaited import Ended, awaited_jobs
 from ondot.sdk.client import Client
 from ondot.sdk.options import Duration, seconds_of
+from ondot.sdk.sync import Blocking
+
+if TYPE_CHECKING:
+    from ondot.sdk.sync_types import SyncHandle
 
 R = TypeVar("R")
 
@@ -161,6 +165,11 @@ class Handle(JobHandle, Generic[R]):
         """`decode` makes the typed result from its JSON."""
         super().__init__(client, job, committed)
         self._decode = decode
+
+    @property
+    def sync(self) -> "SyncHandle[R]":
+        """The same without asyncio: its methods block."""
+        return cast("SyncHandle[R]", Blocking(self))
 
     async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as asyncio.wait_for
         """What the function returned, once it has succeeded.

@@ -14,7 +14,7 @@ sent, and again by the worker, which may run another version of the code. A key 
 import functools
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Generic, Unpack
+from typing import TYPE_CHECKING, Any, Final, Generic, Unpack, cast
 from uuid import UUID
 
 from typing_extensions import ParamSpec, TypeVar
@@ -37,6 +37,10 @@ from ondot.sdk.options import (
     without,
 )
 from ondot.sdk.parameters import Parameters, payload_of_event
+from ondot.sdk.sync import Blocking
+
+if TYPE_CHECKING:
+    from ondot.sdk.sync_types import SyncBoundHandler, SyncHandler
 
 P = ParamSpec("P")
 """What a caller passes to `enqueue`: the parameters without the context."""
@@ -105,6 +109,11 @@ class Handler(Generic[P, R, C, V]):
 
     def __repr__(self) -> str:
         return f"<Handler {self.name}>"
+
+    @property
+    def sync(self) -> "SyncHandler[P, R]":
+        """The same without asyncio: `f.sync.enqueue(…)` blocks until the job is created."""
+        return cast("SyncHandler[P, R]", Blocking(self))
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Have a worker run it once, now, with these arguments. Raises ArgumentError if they do not fit."""
@@ -279,6 +288,11 @@ class BoundHandler(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<BoundHandler {self._handler.name}>"
+
+    @property
+    def sync(self) -> "SyncBoundHandler[P, R]":
+        """The same without asyncio: `f.options(…).sync.enqueue(…)` blocks until the job is created."""
+        return cast("SyncBoundHandler[P, R]", Blocking(self))
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Have a worker run it once, with these arguments and options. Raises ArgumentError if they do not fit."""

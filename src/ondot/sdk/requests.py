@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import uuid4
+from weakref import WeakSet
 
 import msgspec
 
@@ -58,6 +59,12 @@ class Requests:
         """Close the connections of the running loop."""
         if (of_loop := self._of_loops.pop(asyncio.get_running_loop(), None)) is not None:
             await of_loop.http.aclose()
+
+    @staticmethod
+    async def close_all() -> None:
+        """Close the connections that all clients have in the running loop."""
+        for client in list(_OPENED):
+            await client.close()
 
     def forget_connections(self) -> None:
         """Open new ones for the next request of each loop."""
@@ -160,6 +167,7 @@ class Requests:
             for ended in [known for known in list(self._of_loops) if known.is_closed()]:
                 self._of_loops.pop(ended, None)
             found = self._of_loops[loop] = OfLoop(self._open())
+            _OPENED.add(self)
         return found
 
     def _open(self) -> "httpx2.AsyncClient":
@@ -187,6 +195,10 @@ class Requests:
             # A proxy for the internet cannot reach a server on this machine.
             trust_env=not is_this_machine(url),
         )
+
+
+_OPENED: Final[WeakSet[Requests]] = WeakSet()
+"""Clients that have connections: those of the bridge of `sync` are closed when it ends."""
 
 
 def _show_url(client: "httpx2.AsyncClient") -> str:

@@ -1,10 +1,14 @@
 """A run of a workflow that was asked for from Python (W3): its state, its results, and its repairs."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ondot.sdk.handle import JobHandle, NotSucceeded
 from ondot.sdk.options import Duration
+from ondot.sdk.sync import Blocking
+
+if TYPE_CHECKING:
+    from ondot.sdk.sync_types import SyncRunHandle
 
 
 class RunNotSucceeded(NotSucceeded):
@@ -15,6 +19,11 @@ class RunNotSucceeded(NotSucceeded):
 
 
 class RunHandle(JobHandle):
+    @property
+    def sync(self) -> "SyncRunHandle":
+        """The same without asyncio: its methods block."""
+        return cast("SyncRunHandle", Blocking(self))
+
     async def run_id(self) -> str | None:
         """The id of the run; None until the job is due."""
         latest = await self._latest()

@@ -9,7 +9,7 @@ Every run gets all arguments, defaults too, because references of steps name the
 import inspect
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, ParamSpec, Unpack, cast
 
 from ondot.model.errors import InvalidBody, InvalidGraph
 from ondot.sdk.arguments import FunctionTypes, namespace_of
@@ -25,7 +25,11 @@ from ondot.sdk.options import (
 )
 from ondot.sdk.parameters import Parameters, payload_of_event
 from ondot.sdk.runs import RunHandle
+from ondot.sdk.sync import Blocking
 from ondot.sdk.workflow import Workflow, describe
+
+if TYPE_CHECKING:
+    from ondot.sdk.sync_types import SyncBoundWorkflow, SyncWorkflowHandler
 
 P = ParamSpec("P")
 
@@ -70,6 +74,11 @@ class WorkflowHandler(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<WorkflowHandler {self.name}>"
+
+    @property
+    def sync(self) -> "SyncWorkflowHandler[P]":
+        """The same without asyncio: its methods block."""
+        return cast("SyncWorkflowHandler[P]", Blocking(self))
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Start a run now. Raises ArgumentError if the arguments do not fit."""
@@ -146,6 +155,11 @@ class BoundWorkflow(Generic[P]):
 
     def __repr__(self) -> str:
         return f"<BoundWorkflow {self._workflow.name}>"
+
+    @property
+    def sync(self) -> "SyncBoundWorkflow[P]":
+        """The same without asyncio: its methods block."""
+        return cast("SyncBoundWorkflow[P]", Blocking(self))
 
     async def enqueue(self, /, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
         """Start a run with these arguments and options. Raises ArgumentError if they do not fit."""
