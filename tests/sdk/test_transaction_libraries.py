@@ -79,12 +79,17 @@ async def test_jobs_exist_after_the_commit_and_not_before(
         now = await report.enqueue(region="Zürich 東京 🚀 'a\\b' %s $1 :x")
         later = await report.options(in_="10m").enqueue(region="later")
         at = await report.options(at="2031-01-31T09:00:00.123456+01:00").enqueue(region="at")
+        if library.is_blocking:
+            report.sync.enqueue(region="sync")
+            report.sync.options(in_=60).enqueue(region="sync, later")
+            report.sync.enqueue_many([report.args("sync, many")])
         many = await report.enqueue_many([report.args("é"), report.args(), report.args("c")])
         assert await _payloads(url, report) == []
     assert await _payloads(url, report) == [
         '{"region":"Zürich 東京 🚀 \'a\\\\b\' %s $1 :x"}',
         '{"region":"later"}',
         '{"region":"at"}',
+        *(f'{{"region":"sync{how}"}}' for how in ("", ", later", ", many") if library.is_blocking),
         '{"region":"é"}',
         None,
         '{"region":"c"}',

@@ -5,7 +5,7 @@ import contextvars
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import asyncpg
@@ -36,15 +36,6 @@ async def app() -> AsyncIterator[Ondot]:
         async def report(region: str = "eu") -> None: ...
 
         yield app
-
-
-def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
-    """Run what must not suspend, as a caller without an event loop does."""
-    try:
-        coroutine.send(None)
-    except StopIteration as done:
-        return done.value
-    raise AssertionError("it suspended")
 
 
 @proves("D3", "E11")
@@ -157,9 +148,9 @@ async def test_a_blocking_connection_needs_no_event_loop_and_may_go_to_another_t
     def work() -> None:
         with psycopg.connect(database_url) as connection, app.transaction(connection):
             transaction.append(open_transaction(app))
-            run(report.enqueue(region="own"))
+            report.sync.enqueue(region="own")
             context = contextvars.copy_context()
-            threads = [threading.Thread(target=context.copy().run, args=(run, report.enqueue())) for _ in range(4)]
+            threads = [threading.Thread(target=context.copy().run, args=(report.sync.enqueue,)) for _ in range(4)]
             for thread in threads:
                 thread.start()
             for thread in threads:
@@ -179,6 +170,8 @@ async def test_an_async_connection_is_not_used_from_another_event_loop(
     async with connection.transaction(), app.transaction(connection):
         with pytest.raises(RuntimeError, match="belongs to the event loop"):
             await asyncio.to_thread(asyncio.run, app.handlers["report"].enqueue())
+        with pytest.raises(RuntimeError, match="belongs to the event loop"):
+            await asyncio.to_thread(app.handlers["report"].sync.enqueue)
     await connection.close()
     assert await world.count("job_once") == 0
 
@@ -221,10 +214,10 @@ async def test_a_hook_of_the_driver_may_enqueue_too(app: Ondot, world: World, da
     def enqueue_once(*arguments: Any) -> None:
         seen.append(arguments[2])
         if len(seen) == 1:
-            run(report.enqueue(region="hook"))
+            report.sync.enqueue(region="hook")
 
     with Session(engine) as session, app.transaction(session):
-        run(report.enqueue())
+        report.sync.enqueue()
         session.commit()
     assert await world.count("job_once") == 2
 
