@@ -23,6 +23,8 @@ has faketime || missing+=(faketime)
 has ip || missing+=(iproute2)
 has nft || missing+=(nftables)
 has prometheus || missing+=(prometheus)
+has zsh || missing+=(zsh)
+has fish || missing+=(fish)
 # Node, for a real OpenID provider: tests/people/openid.py installs it with npm.
 has npm || missing+=(nodejs npm)
 if [ ${#missing[@]} -gt 0 ]; then

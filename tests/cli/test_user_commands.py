@@ -65,7 +65,7 @@ async def test_users_are_changed_reset_and_deleted(database_url: str) -> None:
         (("create", "ada@example.com", "--password-stdin"), "ada@example.com1\n", 2, "others try first"),
         (("create", "ada@example.com", "--role", "king", "--generate"), "", 2, "Unknown role 'king'"),
         (("create", "ada@example.com", "--generate", "--tenant", "acme"), "", 3, "no tenant 'acme'"),
-        (("disable", "ada@example.com", "--yes"), "", 3, "no user ada@example.com"),
+        (("disable", "ada@example.com", "--yes"), "", 3, "no user 'ada@example.com'"),
     ],
 )
 async def test_bad_input_says_what_to_do(

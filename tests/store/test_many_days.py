@@ -27,10 +27,13 @@ from ondot.flow.cancel import cancel
 from ondot.flow.change import change
 from ondot.flow.events.receive import EventReceiver
 from ondot.flow.explain import explain_job
+from ondot.flow.find import Asked, find
 from ondot.flow.plan import Planning, plan_timers
 from ondot.flow.report.make import make_report
+from ondot.model.access import LOCAL
 from ondot.model.event import read_event
 from ondot.model.execution import State
+from ondot.model.find import Kind as FoundKind
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, first_id_at
 from ondot.model.misfire import Misfire, MissedPolicy
 from ondot.model.planning import first_execution_id
@@ -146,6 +149,9 @@ async def use_everything(world: World) -> None:
     window = Window(world.now - timedelta(days=1), world.now, "UTC", is_open=True)
     await make_report(world.database, DEFAULT_TENANT, window, is_whole=True)
     await use_events(world)
+    for text in ("", "report", str(recurring.id)[:4], str(recurring.id)):
+        asked = Asked(LOCAL, text, tuple(FoundKind), 20, is_exact=False, shows=lambda _: True, sees_fleet=True)
+        assert (await find(world.database, asked)).candidates
     async with world.database.connection() as connection:
         for number in range(PAGE):
             await audit.record(connection, DEFAULT_TENANT, "somebody", "execution.cancel", pages[number].id)

@@ -30,6 +30,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ondot.api.fast_path import RenderError
 from ondot.api.responses import LogList
+from ondot.api.routes.find import FoundOut
 from ondot.model.errors import InvalidParameters
 from ondot.telemetry.log import get_logger
 
@@ -41,6 +42,8 @@ PIECE_BYTES: Final = 64 * 1024
 FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """A spreadsheet would run text that begins with one of these."""
 MEDIA_TYPES: Final = {"csv": "text/csv; charset=utf-8; header=present", "jsonl": "application/x-ndjson"}
+NO_FILES: Final = frozenset({LogList, FoundOut})
+"""A log is followed, and has no end; `whole=true` is its file. Candidates for a text are no list of things."""
 OWN_FORMAT: Final = "/audit/export"
 """It had a `format` before all lists had one."""
 
@@ -96,8 +99,8 @@ def columns_of(route: APIRoute) -> list[str] | None:
     if "GET" not in (route.methods or ()) or not (isinstance(model, type) and issubclass(model, BaseModel)):
         return None
     listed = model.model_fields.get("items")
-    if listed is None or get_origin(listed.annotation) is not list or model is LogList:
-        return None  # a log is followed, and has no end; `whole=true` is its file
+    if listed is None or get_origin(listed.annotation) is not list or model in NO_FILES:
+        return None
     [item] = get_args(listed.annotation)
     fields = item.model_fields if isinstance(item, type) and issubclass(item, BaseModel) else None
     return list(fields if fields is not None else getattr(item, "__annotations__", {})) or None

@@ -12,7 +12,9 @@
     channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     alert · incident                     what to be notified of, what went wrong  alert.py, incident.py
-    cron · version                       need no server                           cron.py, version.py
+    cron · version · completion          need no server                           cron.py, version.py, completion.py
+
+`names` resolves names, keys and the first characters of ids for all of them.
 
 Promises to start fast: `commands` loads the module of a command when it is called, and heavy packages (the server,
 pydantic, rich) are imported by the command that needs them.
@@ -32,6 +34,7 @@ app = typer.Typer(
     name="ondot",
     help="A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z).",
     no_args_is_help=True,
+    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -63,18 +66,28 @@ def root(
     ] = False,
 ) -> None:
     """A distributed job scheduler on PostgreSQL: work runs on the dot. Times are in UTC (Z)."""
+    choose_server(acting_for, context)
+
+
+def choose_server(acting_for: str | None, context: str | None) -> None:
+    """By the flags before a command, which win over variables."""
     if acting_for is not None:
         os.environ["ONDOT_TENANT"] = acting_for  # the command reads it with its other settings
     if context is not None:
         os.environ["ONDOT_CONTEXT"] = context
-        # A flag wins over variables, and a key goes only to the URL beside it: both come from the context.
+        # A key goes only to the URL beside it: both come from the context.
         for name in ("ONDOT_URL", "ONDOT_API_KEY", "ONDOT_API_KEY_FILE"):
             os.environ.pop(name, None)
 
 
 def main() -> None:
+    if shell := os.environ.get("_ONDOT_COMPLETE"):
+        from ondot.cli.complete import print_completions
+
+        return print_completions(shell, sys.argv[1:])
     if next((word for word in sys.argv[1:] if not word.startswith("-")), None) in ROLES:
         from ondot.environment import take_environment
 
         take_environment()
     app(prog_name="ondot")
+    return None

@@ -11,6 +11,7 @@ import typer
 
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask
+from ondot.cli.names import argument
 from ondot.cli.options import Output, Reason, Yes
 from ondot.cli.output import Format, show_answer, show_document, show_line
 from ondot.cli.pages import show_page
@@ -25,7 +26,7 @@ FLAGS = {"/when": "--when", "/for": "--for", "/repeat": "--repeat", "/notify": "
 
 _HELP_WHEN = "KIND or KIND:NAME=VALUE,…; `ondot alert kinds` lists them."
 
-AlertName = Annotated[str, typer.Argument(metavar="ALERT", help="The alert's name or id.", show_default=False)]
+AlertName = Annotated[str, argument("alert", "ALERT", "The alert: its name or its id.", by_name=True)]
 When = Annotated[str, typer.Option(metavar="KIND[:…]", help=_HELP_WHEN, show_default=False)]
 Labels = Annotated[
     list[str] | None, typer.Option("--label", metavar="NAME=VALUE", help="Jobs with this label; again for more.")

@@ -10,6 +10,7 @@ import typer
 from ondot.cli.calling import ask, ask_database, database_settings
 from ondot.cli.errors import FAILED
 from ondot.cli.flags import instant
+from ondot.cli.names import Id, option
 from ondot.cli.options import Limit, Output
 from ondot.cli.output import Format, show, show_items, show_line, state_cell, table
 from ondot.cli.pages import gather, show_page
@@ -27,10 +28,23 @@ Action = Annotated[
     str | None,
     typer.Option(metavar="NAME", help="Only this action, for example execution.cancel or dead_letter.replay."),
 ]
-Subject = Annotated[UUID | None, typer.Option(metavar="ID", help="Only changes of this execution, job or operation.")]
+Subject = Annotated[
+    Id | None,
+    option(
+        "subject",
+        "--subject",
+        metavar="ID",
+        help_="Only changes of this job (name, key or id), execution or operation.",
+    ),
+]
 Actor = Annotated[str | None, typer.Option(metavar="NAME", help="Only changes by this key or user.")]
-KeyId = Annotated[UUID | None, typer.Option("--key", metavar="ID", help="Only changes with this API key.")]
-UserId = Annotated[UUID | None, typer.Option("--user", metavar="ID", help="Only changes by this user.")]
+KeyId = Annotated[
+    Id | None, option("key", "--key", metavar="KEY", help_="Only changes with this API key: its name or id.")
+]
+UserId = Annotated[
+    Id | None,
+    option("user", "--user", metavar="USER", help_="Only changes by this user: e-mail address, name or id."),
+]
 RequestId = Annotated[str | None, typer.Option("--request", metavar="ID", help="Only changes of this request.")]
 From = Annotated[str | None, typer.Option("--from", metavar="INSTANT", help="Only from this instant on.")]
 To = Annotated[str | None, typer.Option(metavar="INSTANT", help="Only before this instant.")]

@@ -1,11 +1,13 @@
 """`ondot bulk`: operations on many executions or jobs (O8): list, get, stop, undo, and change of labels or priority.
 
-Other commands start them with `-q`: `ondot job pause -q 'label.team=bi'`. The items are counted and the user confirms;
-then the server works in the background, at a bounded rate, while a bar shows the progress. Ctrl-C ends only the
-waiting, and shows how to stop the operation itself.
+Other commands start them by several names, or with `-q`: `ondot job pause -q 'label.team=bi'`. What matches is counted
+and the user confirms; then the server works in the background, at a bounded rate, while a bar shows the progress.
+Ctrl-C ends only the waiting, and shows how to stop the operation itself.
 """
 
 import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 from uuid import UUID
 
@@ -13,11 +15,13 @@ import typer
 
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import Cursor, DryRun, Limit, ListOutput, Output, Reason, Yes
+from ondot.cli.names import Id, argument, several
+from ondot.cli.options import Cursor, DryRun, Limit, ListOutput, Output, Reason, View, Yes
 from ondot.cli.output import Format, ListFormat, show_document, show_line
 from ondot.cli.pages import gather, show_csv, show_page
+from ondot.cli.view import query_of
 from ondot.cli.waiting import pauses, progress_bar
-from ondot.model.bulk import NOUNS, Kind
+from ondot.model.bulk import MOST_IDS, NOUNS, Kind
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -25,34 +29,62 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 SHOWN: Final = 10
+FINAL: Final = frozenset({"delete", "discard"})
+"""What cannot be undone, nor done again."""
+EXAMPLES: Final = {
+    "jobs": "label.team=bi",
+    "executions": "state:running job:crawl",
+    "dead_letters": "job:nightly* since:24h",
+    "runs": "state:blocked",
+}
 
 app = typer.Typer(help="Operations on many at once: progress, results, stop, undo.", no_args_is_help=True)
 
-OperationId = Annotated[UUID, typer.Argument(metavar="OPERATION_ID", help="The operation's id.", show_default=False)]
+OperationId = Annotated[Id, argument("bulk", "OPERATION", "The operation's id.")]
 Matching = Annotated[
     str | None,
     typer.Option(
-        "--query", "-q", metavar="QUERY", help="All that match, for example label.team=bi; asks with the count."
+        "--query",
+        "--search",
+        "-q",
+        metavar="QUERY",
+        help="All that match, as the list shows them: 'label.team=bi'; asks with the count.",
     ),
 ]
 Rate = Annotated[
     float | None,
-    typer.Option(min=0.01, max=1000, metavar="N", help="With a query: how many per second; 50 by default."),
+    typer.Option(min=0.01, max=1000, metavar="N", help="Of many: how many per second; 50 by default."),
 ]
 
 
-ManyJobs = Annotated[UUID | None, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
-ManyExecutions = Annotated[
-    list[UUID] | None, typer.Argument(metavar="EXECUTION_ID", help="The executions' ids.", show_default=False)
-]
+@dataclass(frozen=True, slots=True)
+class Which:
+    """What a command changes: those that were named, or all that match a query."""
+
+    of: Kind
+    ids: list[UUID]
+    query: str | None
+
+    @property
+    def is_one(self) -> bool:
+        return len(self.ids) == 1
 
 
-def check_named(ids: object, query: str | None) -> None:
-    """Either ids or a query."""
-    if not ids and query is None:
-        raise typer.BadParameter("Give an id, or a query: -q 'label.team=bi'.")
-    if ids and query is not None:
-        raise typer.BadParameter("Give an id or a query: only one of them.", param_hint="--query")
+def which(of: Kind, named: Iterable[Any] | None, query: str | None, view: str | None = None) -> Which:
+    """Exactly one way to choose: names, keys and ids, or a query, which may be saved as a view."""
+    ids = several(named)
+    by_query = query is not None or view is not None
+    if named and not ids:
+        raise typer.BadParameter(f"Standard input names no {NOUNS[of]}.")
+    if not ids and not by_query:
+        raise typer.BadParameter(f"Name a {NOUNS[of]}, or all that match a query: -q '{EXAMPLES[of]}'.")
+    if ids and by_query:
+        raise typer.BadParameter("Give names or a query: only one of them.", param_hint="--query")
+    if len(ids) > MOST_IDS:
+        raise typer.BadParameter(f"At most {MOST_IDS:,} can be named at once. Use a query: -q '{EXAMPLES[of]}'.")
+    if view is not None:
+        query = ask(lambda client: query_of(client, of, view, query))
+    return Which(of, ids, query)
 
 
 @app.command("list")
@@ -105,6 +137,7 @@ def undo(operation_id: OperationId, wait: bool = True, output: Output = Format.T
 @app.command()
 def update(
     query: Matching = None,
+    view: View = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="NAME:VALUE", help="Set a label; NAME: alone removes it. Repeatable.")
     ] = None,
@@ -116,8 +149,7 @@ def update(
     output: Output = Format.TABLE,
 ) -> None:
     """Change labels or priority of all jobs that match."""
-    if query is None:
-        raise typer.BadParameter("Give a query, for example -q label.team=bi.", param_hint="--query")
+    chosen = which("jobs", None, query, view)
     labels = {}
     for text in label or ():
         name, sign, value = text.partition(":")
@@ -128,15 +160,12 @@ def update(
             )
         labels[name] = value or None
     change = ({"labels": labels} if labels else {}) | ({"priority": priority} if priority else {})
-    change_many(
-        "jobs", "update", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output, change=change
-    )
+    change_many(chosen, "update", rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output, change=change)
 
 
 def change_many(
-    of: Kind,
+    which: Which,
     action: str,
-    query: str,
     *,
     yes: bool,
     output: Format,
@@ -145,9 +174,14 @@ def change_many(
     dry_run: bool = False,
     change: Json | None = None,
 ) -> None:
-    """Count what matches, ask, start the operation and follow it."""
-    body = {"of": of, "action": action, "q": query, "per_s": rate, "reason": reason, "set": change}
+    """Count what matches, ask, start the operation and follow it. For those that were named, it asks only if it cannot
+    be undone."""
+    of, ids = which.of, [str(id_) for id_ in which.ids] or None
+    body: Json = {"of": of, "action": action, "ids": ids, "q": which.query}
+    body |= {"per_s": rate, "reason": reason, "set": change}
     body = {name: value for name, value in body.items() if value is not None}
+    if ids and not dry_run and action not in FINAL:
+        return _follow(ask(lambda client: client.start_bulk(body)), output, wait=True)
     counted = ask(lambda client: client.start_bulk(body | {"dry_run": True}))
     if dry_run and not output.is_table:
         return show_document(counted, output)

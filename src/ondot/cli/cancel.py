@@ -1,17 +1,18 @@
 """`ondot execution cancel`: end executions that wait or run (E8), and report how each ended.
 
-Each is cancelled by a request of its own, so that one that does not exist, or has ended, does not stop the others.
+Each is cancelled by a request of its own, so that one that does not exist, or has ended, does not stop the others. More
+than a hundred are one operation of the server.
 """
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from ondot.cli.bulk import ManyExecutions, Matching, Rate, change_many, check_named
+from ondot.cli.bulk import Matching, Rate, change_many, which
 from ondot.cli.calling import ask
 from ondot.cli.errors import CONFLICT, exit_code, message_of
-from ondot.cli.options import DryRun, Output, Reason, Yes
+from ondot.cli.options import DryRun, Executions, Output, Reason, View, Yes
 from ondot.cli.output import Format, relative, show_error, show_items, show_line
 from ondot.cli.waiting import has_ended, until_ended
 from ondot.model.errors import Conflict, NotFound, OndotError
@@ -21,10 +22,13 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
+ONE_BY_ONE: Final = 100
+
 
 def cancel(
-    execution_ids: ManyExecutions = None,
+    execution_ids: Executions = None,
     query: Matching = None,
+    view: View = None,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -36,16 +40,14 @@ def cancel(
 ) -> None:
     """Cancel executions, by id or all that match. A waiting one ends at once; a running one is asked to stop, and
     stopped by force after its grace period."""
-    check_named(execution_ids, query)
-    if query is not None:
-        return change_many(
-            "executions", "cancel", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output
-        )
+    chosen = which("executions", execution_ids, query, view)
+    if chosen.query is not None or dry_run or len(chosen.ids) > ONE_BY_ONE:
+        return change_many(chosen, "cancel", rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
     refusals: list[OndotError] = []
 
     async def question(client: "Client") -> list[Json]:
         asked = []
-        for id_ in dict.fromkeys(execution_ids or ()):
+        for id_ in chosen.ids:
             try:
                 asked.append(await client.cancel_execution(id_, reason))
             except (NotFound, Conflict) as refusal:

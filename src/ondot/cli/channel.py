@@ -12,6 +12,7 @@ import typer
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
+from ondot.cli.names import argument
 from ondot.cli.options import Output, Reason, Yes
 from ondot.cli.output import Format, show_answer, show_document, show_progress
 from ondot.cli.pages import show_page
@@ -19,7 +20,8 @@ from ondot.model.errors import InvalidBody
 
 PAGE = 1_000
 
-ChannelName = Annotated[str, typer.Argument(metavar="NAME", help="The channel's name.", show_default=False)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The channel's name.", show_default=False)]
+ChannelName = Annotated[str, argument("channel", "CHANNEL", "The channel: its name or its id.", by_name=True)]
 Webhook = Annotated[str | None, typer.Option("--webhook", metavar="URL", help="Send signed JSON to this address.")]
 Email = Annotated[
     list[str] | None, typer.Option("--email", metavar="ADDRESS", help="Send e-mails; may be given several times.")
@@ -38,7 +40,7 @@ app = typer.Typer(help="Where messages about incidents go.", no_args_is_help=Tru
 
 @app.command()
 def create(
-    name: ChannelName,
+    name: NewName,
     webhook: Webhook = None,
     email: Email = None,
     slack: Slack = False,

@@ -104,6 +104,12 @@ COMMANDS: Final = {
         "app",
         "API keys. With ONDOT_API_KEY these commands call the server; without it they use the database.",
     ),
+    "completion": Entry(
+        KEEP,
+        "completion",
+        "completion",
+        "Print the script for completion in a shell. In bash: source <(ondot completion bash)",
+    ),
     "version": Entry(KEEP, "version", "version", "Print the version."),
 }
 

@@ -6,14 +6,14 @@ Replay and discard are in `replay.py`.
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
 from ondot.cli import replay
+from ondot.cli.bulk import OperationId
 from ondot.cli.calling import ask
 from ondot.cli.flags import OF_LETTERS, takes_flags
-from ondot.cli.options import ExecutionId, Limit, ListOutput, Output, View
+from ondot.cli.options import LetterId, Limit, ListOutput, Output, View
 from ondot.cli.output import Format, ListFormat, show, show_document, show_line
 from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.replay import filter_of
@@ -80,7 +80,7 @@ def groups(
 
 
 @app.command()
-def get(execution_id: ExecutionId, output: Output = Format.TABLE) -> None:
+def get(execution_id: LetterId, output: Output = Format.TABLE) -> None:
     """Show a dead letter: its payload, its attempts, and what was done about it."""
     letter = ask(lambda client: client.get_dead_letter(execution_id))
     if not output.is_table:
@@ -107,9 +107,7 @@ def operations(limit: Limit = 20, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def stop(
-    operation_id: Annotated[
-        UUID, typer.Argument(metavar="OPERATION_ID", help="The operation's id.", show_default=False)
-    ],
+    operation_id: OperationId,
     output: Output = Format.TABLE,
 ) -> None:
     """Stop a replay or discard by filter. Dead letters that are already done stay done."""

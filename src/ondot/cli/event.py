@@ -2,20 +2,21 @@
 
 from datetime import UTC, datetime
 from typing import Annotated, Any
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import typer
 
 from ondot.cli.body import reject_surrogates
 from ondot.cli.calling import ask
 from ondot.cli.flags import parse_json, parse_payload, text_of_file
+from ondot.cli.names import Id, argument, option
 from ondot.cli.options import Limit, ListOutput, Output, Reason
 from ondot.cli.output import Format, ListFormat, show, show_answer, show_document, show_line
 from ondot.cli.pages import gather, show_csv, show_page
 
 Json = dict[str, Any]
 
-EventId = Annotated[UUID, typer.Argument(metavar="EVENT_ID", help="The event's id in ondot.", show_default=False)]
+EventId = Annotated[Id, argument("event", "EVENT", "The event's id in ondot.")]
 
 app = typer.Typer(help="Events: send them, and see what they started.", no_args_is_help=True)
 
@@ -130,7 +131,9 @@ def try_(
 @app.command()
 def replay(
     id_: EventId,
-    job_id: Annotated[UUID, typer.Option("--job", metavar="JOB_ID", help="The job to start.", show_default=False)],
+    job_id: Annotated[
+        Id, option("job", "--job", metavar="JOB", help_="The job to start: its name, key or id.", show_default=False)
+    ],
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:

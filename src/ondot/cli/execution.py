@@ -6,13 +6,12 @@
 import sys
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from ondot.cli import cancel, explain
 from ondot.cli.body import payload_of
-from ondot.cli.bulk import Matching, Rate, change_many, check_named
+from ondot.cli.bulk import Matching, Rate, change_many, which
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
 from ondot.cli.options import (
@@ -20,8 +19,10 @@ from ondot.cli.options import (
     Cursor,
     DryRun,
     ExecutionId,
+    Executions,
     Limit,
     ListOutput,
+    OfJob,
     Output,
     Reason,
     Search,
@@ -57,7 +58,7 @@ app = typer.Typer(help="Executions: the runs of jobs, waiting, running or ended.
 @app.command("list")
 def list_(
     state: Annotated[str | None, typer.Option(help="PENDING, RUNNING, RETRYING, SUCCEEDED, FAILED, …")] = None,
-    job: Annotated[UUID | None, typer.Option(metavar="JOB_ID", help="Only executions of this job.")] = None,
+    job: OfJob = None,
     pool: Annotated[str | None, typer.Option(help="Only executions of this pool.")] = None,
     from_: Annotated[
         str | None, typer.Option("--from", metavar="INSTANT", help="Only fires from this instant on.")
@@ -169,10 +170,9 @@ def result(execution_id: ExecutionId) -> None:
 
 @app.command()
 def retry(
-    execution_id: Annotated[
-        UUID | None, typer.Argument(metavar="EXECUTION_ID", help="The execution's id.", show_default=False)
-    ] = None,
+    execution_ids: Executions = None,
     query: Matching = None,
+    view: View = None,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -184,18 +184,18 @@ def retry(
     wait: Wait = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run an execution again, or all that match. If it waits for its next attempt, start that now; if it has ended,
-    create a new one."""
-    check_named(execution_id, query)
-    if query is not None:
-        return change_many(
-            "executions", "retry", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output
-        )
+    """Run executions again, by id or all that match. If one waits for its next attempt, start that now; if it has
+    ended, create a new one."""
+    chosen = which("executions", execution_ids, query, view)
+    if not chosen.is_one or dry_run:
+        if payload is not None or current_version or wait:
+            raise typer.BadParameter("Several run as they were: leave out --payload, --current-version and --wait.")
+        return change_many(chosen, "retry", rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    [execution_id] = chosen.ids
     given = payload_of(payload)
     version: Any = "current" if current_version else None
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
-        assert execution_id is not None
         started = await client.retry_execution(execution_id, **given, version=version, reason=reason)
         return started, await until_ended(client, started["id"]) if wait else None
 

@@ -14,9 +14,11 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Final
-from uuid import UUID
 
 import typer
+
+from ondot.cli.complete import complete_names
+from ondot.cli.names import Id, parser_of
 
 Json = dict[str, Any]
 Command = Callable[..., None]
@@ -37,9 +39,14 @@ class Flag:
     """From the value as it was typed to the value in the body; None: it stays as it is."""
     names: tuple[str, ...] = ()
     """If they do not follow from the parameter's name."""
+    thing: str | None = None
+    """The kind of thing that it names; the shell completes it."""
 
     def option(self) -> Any:
-        return Annotated[self.kind | None, typer.Option(*self.names, metavar=self.metavar, help=self.help)]
+        more: Json = {} if self.thing is None else {"autocompletion": complete_names(self.thing)}
+        if self.kind is Id and self.thing is not None:
+            more["parser"] = parser_of(self.thing)
+        return Annotated[self.kind | None, typer.Option(*self.names, metavar=self.metavar, help=self.help, **more)]
 
     def put(self, value: Any, body: Json) -> None:
         *outer, last = self.pointer.strip("/").split("/")
@@ -291,8 +298,8 @@ OF_SCHEDULE: Final = {
 """What `cron explain` takes beside an expression and its time zone."""
 
 OF_LETTERS: Final = {
-    "job": Flag("/filter/job_id", "Only dead letters of this job.", "JOB_ID", kind=UUID, read=str),
-    "pool": Flag("/filter/pool", "Only dead letters of this pool."),
+    "job": Flag("/filter/job_id", "Only of this job: its name, key or id.", "JOB", kind=Id, read=str, thing="job"),
+    "pool": Flag("/filter/pool", "Only dead letters of this pool.", thing="pool"),
     "fingerprint": Flag("/filter/fingerprint", "Only errors of this group.", "TEXT"),
     "from_": Flag(
         "/filter/from_at", "Only failures from this instant on.", "INSTANT", read=instant("--from"), names=("--from",)

@@ -6,12 +6,12 @@ the shell and in the list of processes. A token is shown once.
 
 import sys
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask
+from ondot.cli.names import Id, argument
 from ondot.cli.options import Output, Reason, Yes
 from ondot.cli.output import Format, show_answer, show_document, show_progress
 from ondot.cli.pages import show_page
@@ -20,7 +20,7 @@ from ondot.model.hook import Signature
 
 PAGE = 1_000
 
-HookId = Annotated[UUID, typer.Argument(metavar="HOOK_ID", help="The hook's id.", show_default=False)]
+HookId = Annotated[Id, argument("hook", "HOOK", "The hook: its name or its id.")]
 SecretStdin = Annotated[bool, typer.Option("--secret-stdin", help="Read the signing secret from standard input.")]
 
 app = typer.Typer(help="URLs that turn plain webhooks into events.", no_args_is_help=True)

@@ -1,16 +1,16 @@
 """`ondot incident`: what went wrong, from the first message to the recovery (O4)."""
 
 from typing import Annotated, Any
-from uuid import UUID
 
 import typer
 
 from ondot.cli.calling import ask
-from ondot.cli.options import Limit, Output, Reason
+from ondot.cli.names import Id, argument, option
+from ondot.cli.options import Limit, OfJob, Output, Reason
 from ondot.cli.output import Format, show_answer, show_document
 from ondot.cli.pages import gather, show_page
 
-IncidentId = Annotated[UUID, typer.Argument(metavar="INCIDENT_ID", help="The incident's id.", show_default=False)]
+IncidentId = Annotated[Id, argument("incident", "INCIDENT", "The incident: its id, or its alert, if one is open.")]
 Note = Annotated[str | None, typer.Option(metavar="TEXT", help="What you found or did.")]
 
 app = typer.Typer(help="What went wrong, who knows of it, and when it was over.", no_args_is_help=True)
@@ -19,8 +19,10 @@ app = typer.Typer(help="What went wrong, who knows of it, and when it was over."
 @app.command("list")
 def list_(
     all_: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
-    alert: Annotated[UUID | None, typer.Option(metavar="ALERT_ID", help="Of one alert.")] = None,
-    job: Annotated[UUID | None, typer.Option(metavar="JOB_ID", help="About one job.")] = None,
+    alert: Annotated[
+        Id | None, option("alert", "--alert", metavar="ALERT", help_="Of one alert: its name or id.")
+    ] = None,
+    job: OfJob = None,
     kind: Annotated[str | None, typer.Option(help="Of one kind of alert.")] = None,
     limit: Limit = 50,
     output: Output = Format.TABLE,

@@ -6,13 +6,13 @@
 import sys
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ondot.cli import apply, backfill, declared, explain, report
 from ondot.cli.body import body_of, in_flags, payload_of
-from ondot.cli.bulk import ManyJobs, Matching, Rate, change_many, check_named
+from ondot.cli.bulk import Matching, Rate, change_many, which
 from ondot.cli.calling import ask
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
@@ -22,6 +22,7 @@ from ondot.cli.options import (
     DryRun,
     Fires,
     JobId,
+    Jobs,
     Limit,
     ListOutput,
     Output,
@@ -39,8 +40,6 @@ from ondot.cli.waiting import first_execution, until_ended
 from ondot.model.errors import InvalidBody
 
 if TYPE_CHECKING:
-    from uuid import UUID
-
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
@@ -182,19 +181,21 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def delete(
-    job_id: ManyJobs = None,
+    jobs: Jobs = None,
     yes: Yes = False,
     reason: Reason = None,
     output: Output = Format.TABLE,
     query: Matching = None,
+    view: View = None,
     rate: Rate = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Delete a job, or all that match. They fire no more; waiting executions are cancelled, running ones may finish."""
-    check_named(job_id, query)
-    if query is not None:
-        return change_many("jobs", "delete", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
-    id_ = cast("UUID", job_id)
+    """Delete jobs, by name or all that match. They fire no more; waiting executions are cancelled, running ones may
+    finish."""
+    chosen = which("jobs", jobs, query, view)
+    if not chosen.is_one or dry_run:
+        return change_many(chosen, "delete", rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    [id_] = chosen.ids
     if not yes and not sys.stdin.isatty():
         raise typer.BadParameter(
             "This cannot be undone, and this terminal cannot ask for confirmation. Add --yes.", param_hint="--yes"
@@ -204,19 +205,20 @@ def delete(
         if not typer.confirm(f"Delete {job['name']!r}, {job['schedule_in_words']}? This cannot be undone.", err=True):
             raise typer.Exit(1)
     answer = ask(lambda client: client.delete_job(id_, reason))
-    return show_answer(answer, output, f"Deleted {job_id}.")
+    return show_answer(answer, output, f"Deleted {id_}.")
 
 
 @app.command(hidden=True)
 def cancel(job_id: JobId, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE) -> None:
     """The same as `ondot job delete`."""
-    delete(job_id, yes, reason, output)
+    delete([job_id], yes, reason, output)
 
 
 @app.command()
 def run(
-    job_id: ManyJobs = None,
+    jobs: Jobs = None,
     query: Matching = None,
+    view: View = None,
     payload: Payload = None,
     wait: Wait = False,
     rate: Rate = None,
@@ -225,14 +227,14 @@ def run(
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Start one execution now, with the job's payload or another one; or one of each job that matches. It does not
-    count as a fire."""
-    check_named(job_id, query)
-    if query is not None:
+    """Start one execution now, with the job's payload or another one; or one of each of several jobs. It does not count
+    as a fire."""
+    chosen = which("jobs", jobs, query, view)
+    if not chosen.is_one or dry_run:
         if payload is not None or wait:
-            raise typer.BadParameter("With a query each job runs with its own payload: leave out --payload and --wait.")
-        return change_many("jobs", "run", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
-    given, id_ = payload_of(payload), cast("UUID", job_id)
+            raise typer.BadParameter("Each of several jobs runs with its own payload: leave out --payload and --wait.")
+        return change_many(chosen, "run", rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    given, [id_] = payload_of(payload), chosen.ids
 
     async def question(client: "Client") -> tuple[Json, Json | None]:
         started = await client.run_job(id_, **given, reason=reason)
@@ -275,26 +277,28 @@ def skipped(
 
 @app.command()
 def pause(
-    job_id: ManyJobs = None,
+    jobs: Jobs = None,
     query: Matching = None,
+    view: View = None,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Pause a job, or all that match: until they are resumed, their fires are recorded as skipped."""
-    check_named(job_id, query)
-    if query is not None:
-        return change_many("jobs", "pause", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
-    id_ = cast("UUID", job_id)
+    """Pause jobs, by name or all that match: until they are resumed, their fires are recorded as skipped."""
+    chosen = which("jobs", jobs, query, view)
+    if not chosen.is_one or dry_run:
+        return change_many(chosen, "pause", rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    [id_] = chosen.ids
     return _show_changed(ask(lambda client: client.pause_job(id_, reason)), output)
 
 
 @app.command()
 def resume(
-    job_id: ManyJobs = None,
+    jobs: Jobs = None,
     query: Matching = None,
+    view: View = None,
     rate: Rate = None,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -305,11 +309,13 @@ def resume(
     reason: Reason = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Resume a paused job, or all that match: they fire again from now on."""
-    check_named(job_id, query)
-    if query is not None:
-        return change_many("jobs", "resume", query, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
-    id_ = cast("UUID", job_id)
+    """Resume paused jobs, by name or all that match: they fire again from now on."""
+    chosen = which("jobs", jobs, query, view)
+    if not chosen.is_one or dry_run:
+        if missed is not None:
+            raise typer.BadParameter("Several jobs skip the fires of the pause: leave out --missed.")
+        return change_many(chosen, "resume", rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
+    [id_] = chosen.ids
     return _show_changed(ask(lambda client: client.resume_job(id_, missed.value if missed else None, reason)), output)
 
 

@@ -6,11 +6,12 @@ the database is an owner. So the first key of an installation needs the database
 """
 
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from ondot.cli.calling import ask, ask_database, find_server
+from ondot.cli.complete import complete_names
+from ondot.cli.names import id_of, resolve_in_database
 from ondot.cli.options import Limit, Output, Reason, Yes, actor_here
 from ondot.cli.output import Format, show_answer, show_progress
 from ondot.cli.pages import gather, show_page
@@ -30,7 +31,13 @@ LONGEST_NAME = 200
 Json = dict[str, Any]
 
 KeyId = Annotated[
-    UUID, typer.Argument(metavar="KEY_ID", help="The key's id, which is also a part of the key.", show_default=False)
+    str,
+    typer.Argument(
+        metavar="KEY",
+        help="The key: its name, or its id, which is also a part of the key.",
+        show_default=False,
+        autocompletion=complete_names("key"),
+    ),
 ]
 OnDatabase = Annotated[bool, typer.Option("--database", help="Use the database itself, also if ONDOT_API_KEY is set.")]
 TenantName = Annotated[
@@ -125,11 +132,13 @@ def rotate(
         from ondot.flow.keys import rotate_key
 
         wanted = read_form(RotateBody, {"overlap": overlap}, 'for example {"overlap": "24h"}')
-        return _parse(await rotate_key(database, caller, key_id, overlap_s=wanted.overlap, render=_render, by=by))
+        id_ = await resolve_in_database(database, caller, "key", key_id)
+        return _parse(await rotate_key(database, caller, id_, overlap_s=wanted.overlap, render=_render, by=by))
 
-    made = _ask(
-        lambda client: client.rotate_key(key_id, overlap=overlap, reason=reason), by_database, database, tenant, reason
-    )
+    async def by_server(client: "Client") -> Json:
+        return await client.rotate_key(await id_of(client, "key", key_id), overlap=overlap, reason=reason)
+
+    made = _ask(by_server, by_database, database, tenant, reason)
     _show_new(made, output)
 
 
@@ -152,13 +161,15 @@ def revoke(
     async def by_database(database: "Database", caller: "Caller", by: "By") -> Json:
         from ondot.flow.keys import revoke
 
-        return _parse(_render(await revoke(database, caller, key_id, force=force, by=by), None))
+        id_ = await resolve_in_database(database, caller, "key", key_id)
+        return _parse(_render(await revoke(database, caller, id_, force=force, by=by), None))
 
-    revoked = _ask(
-        lambda client: client.revoke_key(key_id, force=force, reason=reason), by_database, database, tenant, reason
-    )
+    async def by_server(client: "Client") -> Json:
+        return await client.revoke_key(await id_of(client, "key", key_id), force=force, reason=reason)
+
+    revoked = _ask(by_server, by_database, database, tenant, reason)
     answer = {"id": revoked["id"], "revoked": True, "at": revoked["revoked_at"]}
-    show_answer(answer, output, f"Revoked {key_id}.")
+    show_answer(answer, output, f"Revoked {revoked['name']} ({revoked['id']}).")
 
 
 def _ask(

@@ -2,10 +2,10 @@
 
 from getpass import getuser
 from typing import Annotated
-from uuid import UUID
 
 import typer
 
+from ondot.cli.names import Id, argument, option
 from ondot.cli.output import Format, ListFormat
 
 Output = Annotated[Format, typer.Option("--output", "-o", help="The format of the output; wide shows all columns.")]
@@ -40,13 +40,23 @@ Fires = Annotated[int, typer.Option("-n", min=1, max=1000, help="The number of f
 SupervisedBy = Annotated[int | None, typer.Option("--supervised-by", hidden=True)]
 MetricsPages = Annotated[str | None, typer.Option("--metrics-pages", hidden=True)]
 ShowLifeTo = Annotated[int | None, typer.Option("--show-life-to", hidden=True)]
-JobId = Annotated[UUID, typer.Argument(metavar="JOB_ID", help="The job's id.", show_default=False)]
-ExecutionId = Annotated[UUID, typer.Argument(metavar="EXECUTION_ID", help="The execution's id.", show_default=False)]
-ExecutionIds = Annotated[
-    list[UUID], typer.Argument(metavar="EXECUTION_ID", help="The executions' ids.", show_default=False)
+JobId = Annotated[Id, argument("job", "JOB", "The job: its name, its key, or its id.")]
+Jobs = Annotated[list[Id] | None, argument("job", "JOB", "Jobs: names, keys or ids; - reads them from standard input.")]
+WorkflowId = Annotated[Id, argument("workflow", "WORKFLOW", "The workflow: its name, its key, or its id.")]
+ExecutionId = Annotated[
+    Id,
+    argument("execution", "EXECUTION", "The execution: its id; or a job, for the latest that it has.", latest=True),
 ]
+Executions = Annotated[
+    list[Id] | None, argument("execution", "EXECUTION", "Ids of executions; - reads them from standard input.")
+]
+LetterId = Annotated[
+    Id,
+    argument("dead_letter", "EXECUTION", "Its execution: the id; or a job, for the latest that it has.", latest=True),
+]
+OfJob = Annotated[Id | None, option("job", "--job", metavar="JOB", help_="Only of this job: its name, key or id.")]
 Payload = Annotated[str | None, typer.Option(metavar="JSON|@FILE", help="The JSON that the target receives.")]
-BackfillId = Annotated[UUID, typer.Argument(metavar="BACKFILL_ID", help="The backfill's id.", show_default=False)]
+BackfillId = Annotated[Id, argument("backfill", "BACKFILL", "The backfill's id.")]
 
 
 def actor_here() -> str:

@@ -7,6 +7,7 @@ import typer
 
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask
+from ondot.cli.names import argument
 from ondot.cli.options import Output, Reason, Yes
 from ondot.cli.output import Format, show_answer, show_document
 from ondot.cli.pages import show_page
@@ -14,14 +15,15 @@ from ondot.model.errors import InvalidBody
 
 PAGE = 1_000
 
-PingName = Annotated[str, typer.Argument(metavar="NAME", help="The ping's name.", show_default=False)]
+NewName = Annotated[str, typer.Argument(metavar="NAME", help="The ping's name.", show_default=False)]
+PingName = Annotated[str, argument("ping", "PING", "The ping: its name or its id.", by_name=True)]
 
 app = typer.Typer(help="Watch jobs that ondot does not run.", no_args_is_help=True)
 
 
 @app.command()
 def create(
-    name: PingName,
+    name: NewName,
     every: Annotated[str | None, typer.Option(metavar="DURATION", help="A call is expected this often.")] = None,
     cron: Annotated[str | None, typer.Option(metavar="EXPRESSION", help="Or: when calls are expected.")] = None,
     timezone: Annotated[str | None, typer.Option(help="Of the cron expression.")] = None,

@@ -7,6 +7,7 @@ import typer
 
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask
+from ondot.cli.complete import complete_names
 from ondot.cli.options import Output
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import show_page
@@ -16,7 +17,10 @@ Json = dict[str, Any]
 
 NONE = "none"
 
-PoolName = Annotated[str, typer.Argument(metavar="POOL", help="The pool's name.", show_default=False)]
+PoolName = Annotated[
+    str,
+    typer.Argument(metavar="POOL", help="The pool's name.", show_default=False, autocompletion=complete_names("pool")),
+]
 
 app = typer.Typer(help="Pools: their workers, waiting work and limits.", no_args_is_help=True)
 

@@ -17,6 +17,7 @@ from ondot.cli.body import in_flags, payload_of
 from ondot.cli.calling import ask
 from ondot.cli.errors import CONFLICT, FAILED, NOT_FOUND
 from ondot.cli.flags import OF_LETTERS, flags_by_pointer, put_flags, takes_flags
+from ondot.cli.names import Id, argument, several
 from ondot.cli.options import CurrentVersion, DryRun, Output, Reason, Yes
 from ondot.cli.output import Format, show, show_document, show_line
 from ondot.cli.pages import LARGEST_PAGE
@@ -29,14 +30,15 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 FLAG_AT: Final = {
-    "/ids": "EXECUTION_ID",
+    "/ids": "EXECUTION",
     **flags_by_pointer(OF_LETTERS),
     **{f"/{field}": f"--{field}" for field in ("all", "rate", "reason", "payload")},
 }
 DONE: Final = {"replay": "replayed", "discard": "discarded"}
 
 Letters = Annotated[
-    list[UUID] | None, typer.Argument(metavar="EXECUTION_ID", help="The ids of the dead letters.", show_default=False)
+    list[Id] | None,
+    argument("dead_letter", "EXECUTION", "Executions: their ids; - reads them from standard input."),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every open dead letter.")]
 Rate = Annotated[
@@ -69,7 +71,7 @@ def replay(
     **filters: Any,
 ) -> None:
     """Run dead letters again, each as a new execution: by ids, by a filter, or all."""
-    which = _which(execution_ids, filter_of(filters), all_, rate)
+    which = _which(several(execution_ids), filter_of(filters), all_, rate)
     how: Json = payload_of(payload) | {"version": "current" if current_version else None, "reason": reason}
 
     async def send(client: "Client", **more: Any) -> Json:
@@ -94,7 +96,7 @@ def discard(
     **filters: Any,
 ) -> None:
     """Discard dead letters that need no further run. Their executions stay in the history."""
-    which = _which(execution_ids, filter_of(filters), all_, rate)
+    which = _which(several(execution_ids), filter_of(filters), all_, rate)
 
     async def send(client: "Client", **more: Any) -> Json:
         return await client.discard_dead_letters(**which, reason=reason, **more)

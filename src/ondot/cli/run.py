@@ -7,9 +7,11 @@ from uuid import UUID
 import typer
 
 from ondot.cli.body import payload_of
+from ondot.cli.bulk import Matching, Rate, Which, change_many, which
 from ondot.cli.calling import ask
 from ondot.cli.errors import FAILED
-from ondot.cli.options import Cursor, Limit, ListOutput, Output, Reason, Search, View, Wait
+from ondot.cli.names import Id, argument, option
+from ondot.cli.options import Cursor, Limit, ListOutput, Output, Reason, Search, View, Wait, Yes
 from ondot.cli.output import Format, ListFormat, show, show_document, show_line
 from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.view import query_of
@@ -21,7 +23,11 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 Action = Literal["retry", "rerun", "skip", "result", "give-up", "pause", "resume", "cancel"]
 
-RunId = Annotated[UUID, typer.Argument(metavar="RUN_ID", help="The run's id.", show_default=False)]
+RunId = Annotated[Id, argument("run", "RUN", "The run's id.")]
+ShownRun = Annotated[
+    Id, argument("run", "RUN", "The run: its id; or a workflow, for the latest that it has.", latest=True)
+]
+Runs = Annotated[list[Id] | None, argument("run", "RUN", "Ids of runs; - reads them from standard input.")]
 StepName = Annotated[str, typer.Argument(metavar="STEP", help="The name of the step.", show_default=False)]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would happen.")]
 From = Annotated[
@@ -42,7 +48,10 @@ def list_(
     state: Annotated[
         list[str] | None, typer.Option(help="RUNNING, BLOCKED, SUCCEEDED, FAILED, … May be repeated.")
     ] = None,
-    workflow: Annotated[UUID | None, typer.Option(metavar="JOB_ID", help="Only runs of this workflow.")] = None,
+    workflow: Annotated[
+        Id | None,
+        option("workflow", "--workflow", metavar="WORKFLOW", help_="Only runs of this workflow: its name, key or id."),
+    ] = None,
     search: Search = None,
     view: View = None,
     cursor: Cursor = None,
@@ -64,7 +73,7 @@ def list_(
 
 @app.command()
 def get(
-    run_id: RunId,
+    run_id: ShownRun,
     watch: Annotated[
         bool,
         typer.Option("--watch", "-w", help="Draw it until it ends or is BLOCKED; exit with 1 unless it succeeded."),
@@ -83,7 +92,7 @@ def get(
 
 
 @app.command()
-def step(run_id: RunId, name: StepName, output: Output = Format.TABLE) -> None:
+def step(run_id: ShownRun, name: StepName, output: Output = Format.TABLE) -> None:
     """Show a step of a run, with its result and all its generations."""
     found = ask(lambda client: client.get_step(run_id, name))
     if not output.is_table:
@@ -214,21 +223,65 @@ def give_up(run_id: RunId, reason: Reason = None, dry_run: DryRun = False, outpu
 
 
 @app.command()
-def pause(run_id: RunId, reason: Reason = None, output: Output = Format.TABLE) -> None:
-    """Start no further steps of a run. Steps that run go on."""
-    _change(run_id, "pause", {}, reason, output)
+def pause(
+    runs: Runs = None,
+    query: Matching = None,
+    view: View = None,
+    rate: Rate = None,
+    yes: Yes = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Start no further steps of runs, by id or all that match. Steps that run go on."""
+    _change_some(which("runs", runs, query, view), "pause", rate, reason, output, dry_run=dry_run, yes=yes)
 
 
 @app.command()
-def resume(run_id: RunId, reason: Reason = None, output: Output = Format.TABLE) -> None:
-    """Start steps of a paused run again."""
-    _change(run_id, "resume", {}, reason, output)
+def resume(
+    runs: Runs = None,
+    query: Matching = None,
+    view: View = None,
+    rate: Rate = None,
+    yes: Yes = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Start steps of paused runs again, by id or all that match."""
+    _change_some(which("runs", runs, query, view), "resume", rate, reason, output, dry_run=dry_run, yes=yes)
 
 
 @app.command()
-def cancel(run_id: RunId, reason: Reason = None, dry_run: DryRun = False, output: Output = Format.TABLE) -> None:
-    """Cancel a run: what runs is asked to stop, then `finally` steps run. A second cancel stops these too."""
-    _change(run_id, "cancel", {}, reason, output, dry_run=dry_run)
+def cancel(
+    runs: Runs = None,
+    query: Matching = None,
+    view: View = None,
+    rate: Rate = None,
+    yes: Yes = False,
+    reason: Reason = None,
+    dry_run: DryRun = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Cancel runs, by id or all that match: what runs is asked to stop, then `finally` steps run. A second cancel stops
+    these too."""
+    _change_some(which("runs", runs, query, view), "cancel", rate, reason, output, dry_run=dry_run, yes=yes)
+
+
+def _change_some(
+    chosen: Which,
+    action: Action,
+    rate: float | None,
+    reason: str | None,
+    output: Format,
+    *,
+    dry_run: bool,
+    yes: bool,
+) -> None:
+    """One run by a request, which also shows what a cancel would do; several as one operation of the server."""
+    if chosen.is_one and (not dry_run or action == "cancel"):
+        return _change(chosen.ids[0], action, {}, reason, output, dry_run=dry_run)
+    return change_many(chosen, action, rate=rate, reason=reason, dry_run=dry_run, yes=yes, output=output)
 
 
 def _change(

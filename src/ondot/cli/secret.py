@@ -11,6 +11,7 @@ import typer
 
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask, ask_database
+from ondot.cli.complete import complete_names
 from ondot.cli.options import Output, Yes, actor_here
 from ondot.cli.output import Format, show_answer, show_document, show_line, show_progress
 from ondot.cli.pages import show_page
@@ -22,7 +23,12 @@ if TYPE_CHECKING:
 NONE = "none"
 PAGE = 500
 
-SecretName = Annotated[str, typer.Argument(metavar="NAME", help="The secret's name.", show_default=False)]
+SecretName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The secret's name.", show_default=False, autocompletion=complete_names("secret")
+    ),
+]
 
 app = typer.Typer(help="Secrets, and the master keys that encrypt them.", no_args_is_help=True)
 

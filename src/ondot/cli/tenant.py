@@ -8,6 +8,7 @@ import typer
 
 from ondot.cli.body import in_flags
 from ondot.cli.calling import ask, find_server
+from ondot.cli.complete import complete_names
 from ondot.cli.options import DryRun, Limit, Output, Reason, Yes
 from ondot.cli.output import Format, show, show_answer, show_document, show_error, show_line
 from ondot.cli.pages import gather, show_page
@@ -29,7 +30,12 @@ FLAGS = {
     "/retention_days": "--retention-days",
 }
 
-TenantName = Annotated[str, typer.Argument(metavar="NAME", help="The tenant's name.", show_default=False)]
+TenantName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="The tenant's name.", show_default=False, autocompletion=complete_names("tenant")
+    ),
+]
 Weight = Annotated[float | None, typer.Option(help="Its share of a busy pool, beside other tenants. Default: 1.")]
 Pool = Annotated[
     list[str] | None,

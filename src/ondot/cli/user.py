@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ondot.cli.calling import ask_database
+from ondot.cli.complete import complete_names
 from ondot.cli.options import Output, Reason, Yes, actor_here
 from ondot.cli.output import Format, rfc_3339, show_answer, show_error, show_progress
 from ondot.cli.pages import show_page
@@ -23,6 +24,15 @@ GENERATED_BYTES = 15
 app = typer.Typer(help="People who sign in to the pages. These commands need the database.", no_args_is_help=True)
 
 Email = Annotated[str, typer.Argument(metavar="EMAIL", help="The user's e-mail address.", show_default=False)]
+User = Annotated[
+    str,
+    typer.Argument(
+        metavar="USER",
+        help="The user: e-mail address, name or id.",
+        show_default=False,
+        autocompletion=complete_names("user"),
+    ),
+]
 Tenant = Annotated[str | None, typer.Option(metavar="NAME", help="The tenant of the user. Default: the first one.")]
 RoleOption = Annotated[str, typer.Option("--role", metavar="ROLE", help="viewer, operator, editor, admin or owner.")]
 
@@ -101,7 +111,7 @@ def list_(tenant: Tenant = None, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def update(
-    email: Email,
+    email: User,
     role: Annotated[
         str | None, typer.Option("--role", metavar="ROLE", help="viewer, operator, editor, admin or owner.")
     ] = None,
@@ -120,7 +130,7 @@ def update(
 
 @app.command()
 def disable(
-    email: Email, tenant: Tenant = None, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE
+    email: User, tenant: Tenant = None, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE
 ) -> None:
     """Disable a user: it cannot sign in, and all its sessions end within a second."""
     from ondot.people.users import Changes
@@ -132,7 +142,7 @@ def disable(
 
 
 @app.command()
-def enable(email: Email, tenant: Tenant = None, reason: Reason = None, output: Output = Format.TABLE) -> None:
+def enable(email: User, tenant: Tenant = None, reason: Reason = None, output: Output = Format.TABLE) -> None:
     """Enable a user that was disabled."""
     from ondot.people.users import Changes
     from ondot.store.users import UserState
@@ -143,7 +153,7 @@ def enable(email: Email, tenant: Tenant = None, reason: Reason = None, output: O
 
 @app.command()
 def reset(
-    email: Email, tenant: Tenant = None, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE
+    email: User, tenant: Tenant = None, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE
 ) -> None:
     """End the password and all sessions of a user, and print a link with which it sets a new password."""
     _confirm(f"Reset {email}? Its password and all its sessions end.", yes=yes)
@@ -166,7 +176,7 @@ def reset(
 
 @app.command()
 def delete(
-    email: Email, tenant: Tenant = None, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE
+    email: User, tenant: Tenant = None, yes: Yes = False, reason: Reason = None, output: Output = Format.TABLE
 ) -> None:
     """Delete a user; all its sessions end. The last owner stays."""
     _confirm(f"Delete {email}? This cannot be undone.", yes=yes)
@@ -210,11 +220,16 @@ async def _caller(database: "Database", tenant: str | None) -> "Caller":
 
 
 async def _find(database: "Database", caller: "Caller", email: str) -> "UserRow":
+    from ondot.cli.names import resolve_in_database
     from ondot.model.sign_in import parse_email
-    from ondot.store.users import find_by_email
+    from ondot.store.users import find_by_email, get_user
 
     async with database.connection() as connection:
         user, _ = await find_by_email(connection, caller.tenant_no, parse_email(email) or "")
+    if user is None:
+        id_ = await resolve_in_database(database, caller, "user", email)
+        async with database.connection() as connection:
+            user = await get_user(connection, caller.tenant_no, id_)
     if user is None:
         raise NotFound(f"There is no user {email}. List them with `ondot user list`.")
     return user

@@ -9,21 +9,28 @@ from uuid import UUID
 import typer
 
 from ondot.cli.calling import ask
+from ondot.cli.complete import complete_names
 from ondot.cli.listing import Listing
+from ondot.cli.names import may_be_id, resolve_with
 from ondot.cli.options import Limit, Output, Reason, Yes
 from ondot.cli.output import Format, cell, show_answer, show_document, show_line, table
 from ondot.cli.pages import gather, show_page
 from ondot.model.errors import NotFound
-from ondot.model.query.fields import Of
 
 if TYPE_CHECKING:
+    from ondot.model.query.fields import Of
     from ondot.sdk.client import Client
 
 Json = dict[str, Any]
 
 app = typer.Typer(help="Saved views: queries with a name, for the lists.", no_args_is_help=True)
 
-ViewName = Annotated[str, typer.Argument(metavar="NAME|ID", help="The view's name or id.", show_default=False)]
+ViewName = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME|ID", help="The view's name or id.", show_default=False, autocompletion=complete_names("view")
+    ),
+]
 Query = Annotated[str | None, typer.Option("--query", "-q", metavar="QUERY", help="The query.")]
 Shared = Annotated[bool | None, typer.Option("--shared/--own", help="For the whole tenant, or only for you.")]
 OfList = Annotated[
@@ -112,6 +119,8 @@ async def find_view(client: "Client", name: str, of: str | None) -> Json:
     except ValueError:
         pass
     found: list[Json] = (await client.list_views(name=name, of=of))["items"]
+    if not found and may_be_id(name):
+        return await client.get_view(await resolve_with(client, "view", name))
     if not found:
         kind = f" of {of.replace('_', ' ')}" if of else ""
         raise NotFound(f"There is no view {name!r}{kind}. List them with `ondot view list`.")
@@ -121,7 +130,7 @@ async def find_view(client: "Client", name: str, of: str | None) -> Json:
     return min(found, key=lambda view: view["shared"])
 
 
-async def query_of(client: "Client", of: Of, view: str | None, search: str | None) -> str | None:
+async def query_of(client: "Client", of: "Of", view: str | None, search: str | None) -> str | None:
     """The query of a view and of a search: both must hold."""
     if view is None:
         return search

@@ -3,16 +3,16 @@
 from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID
 
 import typer
 
 from ondot.cli.body import body_of_file, reject_surrogates
 from ondot.cli.calling import ask
 from ondot.cli.execution import end_with
-from ondot.cli.options import JobId, Limit, ListOutput, Output, Wait
+from ondot.cli.options import Limit, ListOutput, Output, Wait, WorkflowId
 from ondot.cli.output import Format, ListFormat, instant_of, show, show_document, show_line
 from ondot.cli.pages import gather, show_csv, show_page
+from ondot.cli.run import ShownRun
 from ondot.cli.waiting import first_execution, until_ended
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def list_(
 
 
 @app.command()
-def get(job_id: JobId, output: Output = Format.TABLE) -> None:
+def get(job_id: WorkflowId, output: Output = Format.TABLE) -> None:
     """Show a workflow, its steps, and its latest runs."""
     job = ask(lambda client: client.get_workflow(job_id))
     if not output.is_table:
@@ -94,7 +94,7 @@ def get(job_id: JobId, output: Output = Format.TABLE) -> None:
 
 @app.command()
 def explain(
-    run_id: Annotated[UUID, typer.Argument(help="The id of the run.", show_default=False)],
+    run_id: ShownRun,
     step: Annotated[str | None, typer.Argument(help="The name of a step.", show_default=False)] = None,
     output: Output = Format.TABLE,
 ) -> None:
@@ -114,7 +114,7 @@ def explain(
 
 @app.command()
 def runs(
-    job_id: JobId,
+    job_id: WorkflowId,
     state: Annotated[str | None, typer.Option(help="PENDING, RUNNING, BLOCKED, SUCCEEDED, FAILED, …")] = None,
     limit: Limit = 50,
     output: Output = Format.TABLE,

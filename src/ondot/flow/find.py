@@ -137,7 +137,7 @@ async def _find_jobs(finding: Finding, asked: Asked) -> list[Candidate]:
     found = _job_candidates(finding, [rows[JobId(id_)] for id_ in dict.fromkeys(ids) if id_ in rows])
     # A definition wins over one-time jobs of its name, which may be millions.
     is_named = any(each.match in NAMES_IT and each.state != "DELETED" for each in found)
-    if finding.sought.text and not is_named and not only_workflows:
+    if finding.sought.text and not is_named and not only_workflows and len(found) < finding.limit:
         once = [id_ for id_ in await store.find_once_jobs(finding) if id_ not in rows]
         more = await get_jobs(finding.connection, finding.tenant_no, once)
         found += _job_candidates(finding, [more[id_] for id_ in once if id_ in more])

@@ -85,12 +85,6 @@ class Sought:
         """Patterns for ILIKE ANY: what a name contains."""
         return Value((self.text,)).as_ilikes(part=True)
 
-    @property
-    def similar(self) -> list[str]:
-        """Patterns of names among which a misspelt one may be: the same beginning or end."""
-        first, last = Value((self.text[:2],)), Value((self.text[-3:],))
-        return [*(f"{pattern}%" for pattern in first.as_ilikes()), *(f"%{pattern}" for pattern in last.as_ilikes())]
-
     def match(self, id_: str, *names: str | None) -> Match | None:
         """How an id, a name and further names (its key first) fit; None: not at all."""
         name, *others = names

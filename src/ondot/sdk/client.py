@@ -556,6 +556,11 @@ class Client(Requests):
         """Save a query under a name: `name`, `of`, `q`, `shared`."""
         return await self._make("/v1/views", body, idempotency_key, {"reason": reason})
 
+    async def find(self, q: str, kinds: Sequence[str] = (), *, exact: bool = False, limit: int | None = None) -> Json:
+        """What a text may mean: a name, a key, an id, or its first four characters and more."""
+        query = {"q": q, "kinds": ",".join(kinds) or None, "exact": "true" if exact else None, "limit": limit}
+        return await self._call("GET", "/v1/find", query=query)
+
     async def list_views(self, **filters: Any) -> Json:
         """The caller's own and the shared ones."""
         return await self._call("GET", "/v1/views", query=filters)

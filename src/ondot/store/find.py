@@ -17,7 +17,7 @@ from ondot.model.ids import JobId, PoolNo, TenantNo
 from ondot.model.query import Query
 from ondot.model.query.query import Term, Value, term
 from ondot.store.connection import TOO_LATE, Connection, Record
-from ondot.store.day_bounds import LAST_ID
+from ondot.store.day_bounds import LAST_ID, with_day_bounds
 from ondot.store.newest import NO_ID, read_kept
 from ondot.store.once_names import find_by_index
 from ondot.store.queries import load_queries
@@ -29,6 +29,7 @@ _SQL = load_queries("find")
 WITHIN_S: Final = 0.3
 """The deadline of one statement, and of one walk."""
 ONCE_WITHIN_S: Final = 0.15
+LAST_LETTER: Final = "\U0010ffff"
 FIRST: Final = timedelta(minutes=10)
 """The first chunk of a walk."""
 _BY_NAME: Final = {
@@ -128,7 +129,11 @@ async def find_event_ids(finding: Finding) -> list[UUID]:
 
 
 async def name_events(finding: Finding, ids: Sequence[UUID]) -> list[Record]:
-    return await finding.read("name_events", finding.tenant_no, ids) if ids else []
+    if not ids:
+        return []
+    text = with_day_bounds(_SQL["name_events"], ids, from_id="$3", before_id="$4")
+    rows: list[Record] = await finding.connection.fetch(text, finding.tenant_no, ids)
+    return rows
 
 
 async def find_job_ids(finding: Finding) -> list[UUID]:
@@ -139,20 +144,37 @@ async def find_job_ids(finding: Finding) -> list[UUID]:
 async def find_jobs(finding: Finding, *, only_workflows: bool) -> list[UUID]:
     """Jobs with versions, by name or key."""
     about = (only_workflows, finding.pools)
-    most = finding.limit + 1
-    exact = await finding.read("seek_jobs_named", finding.tenant_no, most, finding.sought.text, *about)
-    rows = exact
-    if not finding.is_exact and len(exact) < finding.limit:
-        names = (finding.prefixes, finding.parts)
-        rows = exact + await finding.read("seek_jobs_like", finding.tenant_no, most, *names, *about)
+    most, text = finding.limit + 1, finding.sought.text
+    rows = await finding.read("seek_jobs_named", finding.tenant_no, most, text, *about)
+    if not finding.is_exact:
+        rows = rows + await finding.read("seek_jobs_from", finding.tenant_no, most, *_range_of(text), *about)
+        if len(rows) < finding.limit and text:
+            parts = [_lower(pattern) for pattern in finding.parts]
+            rows = rows + await finding.read("seek_jobs_like", finding.tenant_no, most, parts, *about)
     return list(dict.fromkeys(row["id"] for row in rows))
 
 
 async def find_similar_jobs(finding: Finding, most: int, *, only_workflows: bool) -> list[UUID]:
-    """Jobs among whose names a misspelt one may be."""
-    names = (finding.sought.prefixes, finding.sought.similar)
-    arguments = (finding.tenant_no, most, *names, only_workflows, finding.pools)
-    return [row["id"] for row in await finding.read("seek_jobs_like", *arguments)]
+    """Jobs among whose names a misspelt one may be: the same beginning, or the same end."""
+    text, about = finding.sought.text, (only_workflows, finding.pools)
+    rows: list[Record] = []
+    for beginning in (text[: len(text) // 2], text[:2]):
+        rows += await finding.read("seek_jobs_from", finding.tenant_no, most, *_range_of(beginning), *about)
+    if len(rows) < most:
+        ends = [_lower(f"%{pattern}") for pattern in Value((text[-3:],)).as_ilikes()]
+        rows += await finding.read("seek_jobs_like", finding.tenant_no, most, ends, *about)
+    return list(dict.fromkeys(row["id"] for row in rows))
+
+
+def _range_of(beginning: str) -> tuple[str, str]:
+    """The first name with this beginning, and one after the last, by their bytes."""
+    first = _lower(beginning)
+    return first, first + LAST_LETTER
+
+
+def _lower(text: str) -> str:
+    """As PostgreSQL does it in the collation C: letters of ASCII only."""
+    return "".join(letter.lower() if letter.isascii() else letter for letter in text)
 
 
 async def find_once_jobs(finding: Finding) -> list[JobId]:

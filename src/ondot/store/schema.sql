@@ -740,6 +740,7 @@ CREATE TABLE ondot.job (
 );
 CREATE INDEX job_deleted ON ondot.job USING btree (updated_at, id) WHERE (state = 'DELETED'::text);
 CREATE UNIQUE INDEX job_key ON ondot.job USING btree (tenant_no, key) WHERE ((key IS NOT NULL) AND (state <> 'DELETED'::text));
+CREATE INDEX job_lower_name ON ondot.job USING btree (tenant_no, lower((name COLLATE "C")), id) WHERE (state <> 'DELETED'::text);
 CREATE INDEX job_name ON ondot.job USING btree (tenant_no, name);
 CREATE INDEX job_tenant ON ondot.job USING btree (tenant_no, id) WHERE (tenant_no > 1);
 

@@ -18,18 +18,32 @@ WHERE j.tenant_no = $1::integer
     WHERE v.job_id = j.id AND v.version = j.version AND v.tenant_no = $1 AND v.spec #>> '{target,kind}' = 'workflow'))
 ORDER BY j.state = 'DELETED', j.id DESC LIMIT $2;
 
--- name: seek_jobs_like :many
--- index: job_name
--- Jobs with versions whose name or key matches, those first that begin with it. It reads all names of the tenant.
--- $1 tenant_no, $2 limit, $3 patterns of beginnings, $4 patterns, $5 only workflows, $6 pools (NULL: all)
+-- name: seek_jobs_from :many
+-- index: job_lower_name
+-- Jobs with versions by the beginning of their name, in the order of their names.
+-- $1 tenant_no, $2 limit, $3 first name and $4 name after the last, both in lower case, $5 only workflows, $6 pools (NULL: all)
 SELECT j.id FROM ondot.job j
 WHERE j.tenant_no = $1::integer AND j.state <> 'DELETED'
-  AND (j.name ILIKE ANY ($4::text[]) OR j.key ILIKE ANY ($4))
+  AND lower(j.name COLLATE "C") >= $3::text AND lower(j.name COLLATE "C") < $4::text
   AND ($6::integer[] IS NULL OR j.pool_no = ANY ($6))
   AND (NOT $5::boolean OR EXISTS (
     SELECT FROM ondot.job_version v
     WHERE v.job_id = j.id AND v.version = j.version AND v.tenant_no = $1 AND v.spec #>> '{target,kind}' = 'workflow'))
-ORDER BY j.name ILIKE ANY ($3::text[]) DESC, j.name COLLATE "C", j.id DESC LIMIT $2::integer;
+ORDER BY lower(j.name COLLATE "C"), j.id LIMIT $2::integer;
+
+-- name: seek_jobs_like :many
+-- index: job_lower_name
+-- Jobs with versions whose name or key matches, in no order: it ends with the first that are enough. For a rare text it reads
+-- all names of the tenant, 100,000 in about 0.1 s.
+-- $1 tenant_no, $2 limit, $3 patterns in lower case, $4 only workflows, $5 pools (NULL: all)
+SELECT j.id FROM ondot.job j
+WHERE j.tenant_no = $1::integer AND j.state <> 'DELETED'
+  AND (lower(j.name COLLATE "C") LIKE ANY ($3::text[]) OR lower(j.key COLLATE "C") LIKE ANY ($3))
+  AND ($5::integer[] IS NULL OR j.pool_no = ANY ($5))
+  AND (NOT $4::boolean OR EXISTS (
+    SELECT FROM ondot.job_version v
+    WHERE v.job_id = j.id AND v.version = j.version AND v.tenant_no = $1 AND v.spec #>> '{target,kind}' = 'workflow'))
+LIMIT $2::integer;
 
 -- name: seek_job_ids :many
 -- index: job_pkey, job_once_pkey, or job_tenant and job_once_tenant, backwards
@@ -69,9 +83,10 @@ ORDER BY e.id DESC LIMIT $4::integer;
 
 -- name: name_events :many
 -- index: event_pkey
--- $1 tenant_no, $2 ids
+-- $1 tenant_no, $2 ids, $3 from id and $4 before id: of their days
 SELECT e.id::text, e.type AS name, NULL AS state, e.source AS about FROM ondot.event e
-WHERE e.tenant_no = $1::integer AND e.id = ANY ($2::uuid[]) ORDER BY e.id DESC;
+WHERE e.tenant_no = $1::integer AND e.id = ANY ($2::uuid[]) AND e.id >= $3::uuid AND e.id < $4::uuid
+ORDER BY e.id DESC;
 
 -- name: seek_runs :many
 -- index: run_tenant, backwards
