@@ -39,7 +39,7 @@ def run_pytest(directory: Path, *options: str, url: str) -> subprocess.Completed
         env=environment | {VARIABLE: url, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=220,
         check=False,
     )
 
@@ -95,7 +95,7 @@ asyncio.run(main())
         env=environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=220,
         check=False,
     )
     assert done.returncode == 0, done.stderr
