@@ -32,17 +32,21 @@ if TYPE_CHECKING:
 
 
 def job_table(jobs: Iterable[Json], now: datetime) -> Listing:
+    """With a column CODE if one of them is not as its app's code declares it."""
+    jobs = list(jobs)
+    code = ("CODE",) if any(map(_off_the_code, jobs)) else ()
     drawn = table(
-        *("NAME", "STATE", "NEXT FIRE", "SCHEDULE", "ID"),
-        *("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY", "CODE"),
+        *("NAME", "STATE", *code, "NEXT FIRE", "SCHEDULE", "ID"),
+        *("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY"),
         drop=("ID", "SCHEDULE", "NEXT FIRE"),
-        whole=("STATE", "NEXT FIRE", "ID"),
-        wide=("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY", "CODE"),
+        whole=("STATE", *code, "NEXT FIRE", "ID"),
+        wide=("AT", "KEY", "POOL", "PRIORITY", "TARGET", "VERSION", "WHY"),
     )
     for job in jobs:
         drawn.add_row(
             cell(job["name"], style="bold"),
             state_cell(job["state"]),
+            *(cell(_off_the_code(job), style="yellow") for _ in code),
             when(job["next_fire_at"], now),
             job["schedule_in_words"],
             job["id"],
@@ -53,7 +57,6 @@ def job_table(jobs: Iterable[Json], now: datetime) -> Listing:
             target_in_words(job["target"]),
             str(job["version"]),
             job.get("state_reason"),
-            declared_in_words(job) if _is_off_the_code(job) else None,
         )
     return drawn
 
@@ -83,9 +86,10 @@ def job_card(job: Json, now: datetime) -> "Table":
     )
 
 
-def _is_off_the_code(job: Json) -> bool:
-    declared = job.get("declared")
-    return declared is not None and bool(declared["differs"] or declared["dropped_release"])
+def _off_the_code(job: Json) -> str:
+    """How a job is not as its app's code declares it, in a word."""
+    declared = job.get("declared") or {}
+    return "dropped" if declared.get("dropped_release") else "differs" if declared.get("differs") else ""
 
 
 def declared_in_words(job: Json) -> str | None:
