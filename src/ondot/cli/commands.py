@@ -51,6 +51,7 @@ COMMANDS: Final = {
     "event": Entry(WORK, "event", "app", "Events: send them, and see what they started."),
     "view": Entry(WORK, "view", "app", "Saved views: queries with a name, for the lists."),
     "export": Entry(WORK, "export", "export", "Write a whole list to standard output or a file, of any length."),
+    "import": Entry(WORK, "import_", "app", "Move in from other schedulers."),
     "cron": Entry(WORK, "cron", "app", "Schedules, without a server."),
     "report": Entry(
         OPERATE,

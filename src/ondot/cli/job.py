@@ -156,7 +156,7 @@ def list_(
         page,
         output,
         job_table,
-        none="No jobs. Create one with `ondot job create`.",
+        none="No jobs. Create one with `ondot job create`, or import a crontab with `ondot import crontab`.",
     )
 
 
