@@ -261,6 +261,9 @@ async def fill(tenant: Inhabitant) -> None:
         enqueued={},
     )
     await register(world.database, AppRelease(canary, canary), [function], frozenset({tenant.tenant_no}))
+    await world.fetch(
+        "INSERT INTO ondot.unknown_call VALUES ($1, $2, 1, $3)", tenant.tenant_no, canary, world.database.clock.new_id()
+    )
     # A day that has gone: an archived file, and from when history and the audit log are kept.
     await world.fetch(
         "WITH k AS (INSERT INTO ondot.kept_from VALUES ($1, $2)),"

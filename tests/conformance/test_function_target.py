@@ -16,9 +16,10 @@ from pydantic import BaseModel
 
 from ondot import Context, Ondot
 from ondot.model.execution import Outcome
-from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.outcome import Failed, NoFunction, Succeeded
 from ondot.model.target import FunctionTarget
 from ondot.model.workflow.step_results import StepResults
+from ondot.ports.target import CallReport
 from ondot.sdk import GiveUp, RetryAt, RetryIn
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller
@@ -31,7 +32,7 @@ TARGET = FunctionTarget(name="function")
 
 async def call(
     function: Callable[..., Any], payload: Any = None, recorder: Recorder | None = None, **fields: Any
-) -> Succeeded | Failed | Cancelled:
+) -> CallReport:
     caller = FunctionCaller({"function": Handler(function)}, ends_within_s=0.2)
     try:
         return await caller.call(TARGET, a_call(recorder, payload, **fields))
@@ -209,10 +210,8 @@ async def test_a_function_that_this_worker_does_not_know_may_be_known_to_another
     async def known() -> None: ...
 
     caller = FunctionCaller({"known": Handler(known)})
-    failed = failure_of(await caller.call(FunctionTarget(name="other"), a_call()), "unknown_function")
-    assert failed.retryable
-    assert "known" in failed.error.message
-    assert "'other'" in failed.error.message
+    report = await caller.call(FunctionTarget(name="other"), a_call())
+    assert report == NoFunction("other", "This worker has no function 'other'; it has: known.")
 
 
 @proves("E4")

@@ -11,9 +11,9 @@ import pytest
 
 from ondot import Context
 from ondot.model.execution import Outcome
-from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.outcome import Cancelled, Succeeded
 from ondot.model.target import FunctionTarget
-from ondot.ports.target import Cancel
+from ondot.ports.target import CallReport, Cancel
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller
 from tests.conformance.calls import Recorder, a_call, failure_of, gone, result_of
@@ -32,7 +32,7 @@ async def blocking() -> AsyncIterator[threading.Event]:
 
 async def cancelled(
     function: Callable[..., Any], *, grace_s: float = 10.0, recorder: Recorder | None = None
-) -> Succeeded | Failed | Cancelled:
+) -> CallReport:
     """The report of a function that says "began", and is cancelled then."""
     recorder, cancel = recorder or Recorder(), Cancel(grace_s)
     caller = FunctionCaller({"function": Handler(function)}, ends_within_s=0.1)

@@ -7,15 +7,15 @@ from itertools import permutations
 
 import pytest
 
-from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.outcome import Failed
 from ondot.model.target import FunctionTarget
-from ondot.ports.target import Cancel, Interrupt
+from ondot.ports.target import CallReport, Cancel, Interrupt
 from ondot.sdk.handler import Handler
 from ondot.targets.function.target import FunctionCaller
 from tests.conformance.calls import a_call
 from tests.proves import proves
 
-Report = Succeeded | Failed | Cancelled | None
+Report = CallReport | None
 
 
 class Begun:

@@ -349,3 +349,15 @@ def judge_self_check(found: "Sequence[Found]", now: "datetime") -> Finding:
 def _what(kind: str) -> str:
     """The kind in words. A newer release may have recorded a kind that this one does not know."""
     return MEANINGS[Kind(kind)].what if kind in {known.value for known in Kind} else kind
+
+
+def judge_functions(waiting: Sequence[tuple[str, int]]) -> Finding:
+    """`waiting`: functions that no worker has, and how many executions wait for each, most first."""
+    if not waiting:
+        return Finding("functions", "ok", "No execution waits for a function that no worker has.")
+    listed = ", ".join(f"{name!r} ({count:,})" for name, count in waiting)
+    message = f"Executions wait for functions that the workers of their pool do not have: {listed}."
+    advice = (
+        "Start workers that have them: `ondot worker MODULE:APP`. `ondot function list` shows those that are known."
+    )
+    return Finding("functions", "warning", message, advice)

@@ -26,6 +26,7 @@ from ondot.doctor.checks import (
     judge_days,
     judge_declarations,
     judge_durability,
+    judge_functions,
     judge_held_back,
     judge_lag,
     judge_lineage,
@@ -60,6 +61,7 @@ down every lease."""
 JOBS_SEARCHED: Final = 10_000
 """The newest ones, for credentials that are stored in plain."""
 PAUSED_SHOWN: Final = 3
+FUNCTIONS_SHOWN: Final = 3
 LIMITS_SHOWN: Final = 3
 KEYS_SHOWN: Final = 3
 PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
@@ -329,6 +331,12 @@ async def check_limits(connection: "Connection", _settings: Settings) -> Finding
     return judge_held_back(await read_held_back(connection, Specs(), None, lines=LIMITS_SHOWN))
 
 
+async def check_functions(connection: "Connection", _settings: Settings) -> Finding:
+    from ondot.store.known_functions import count_unknown_calls
+
+    return judge_functions(await count_unknown_calls(connection, FUNCTIONS_SHOWN))
+
+
 async def check_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.overview import count_dead_letters
 
@@ -400,6 +408,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "lost workers": check_lost_workers,
     "lag": check_lag,
     "limits": check_limits,
+    "functions": check_functions,
     "dead letters": check_dead_letters,
     "paused jobs": check_paused_jobs,
     "declarations": check_declarations,

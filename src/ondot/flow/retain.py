@@ -18,7 +18,7 @@ from ondot.store.dependencies import end_blocked, find_stuck
 from ondot.store.events import forget_event_keys
 from ondot.store.idempotency import forget_keys
 from ondot.store.incidents import forget_incidents
-from ondot.store.known_functions import forget_functions, mark_live_functions
+from ondot.store.known_functions import forget_functions, forget_unknown_calls, mark_live_functions
 from ondot.store.logs import forget_checkpoints
 from ondot.store.newest import NO_ID
 from ondot.store.nodes import forget_nodes
@@ -127,6 +127,8 @@ class Retention:
     async def _forget_functions(self) -> int:
         async with self._database.connection() as connection:
             await mark_live_functions(connection)
+            if await forget_unknown_calls(connection, ROWS_A_PASS):
+                return 1
             return await forget_functions(connection, FUNCTION_DAYS, ROWS_A_PASS)
 
     async def _forget_keys(self) -> int:

@@ -30,7 +30,17 @@ from ondot.model.completion import Completion, decide, expire, stop, succeed, wi
 from ondot.model.errors import Unavailable
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
-from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded, timed_out
+from ondot.model.outcome import (
+    AttemptError,
+    Cancelled,
+    Failed,
+    Interrupted,
+    NoFunction,
+    NotBegun,
+    Report,
+    Succeeded,
+    timed_out,
+)
 from ondot.model.retry import Retry
 from ondot.model.scrub import Scrubber, SecretValues
 from ondot.model.target import FunctionTarget
@@ -327,7 +337,7 @@ def begin_attempt(
         end(refusal)
         return None
 
-    def decide_and_end(report: Succeeded | Failed | Cancelled | None) -> None:
+    def decide_and_end(report: Succeeded | Failed | Cancelled | NoFunction | None) -> None:
         end(decide(assignment.leased, spec, INTERRUPTED if report is None else report, random))
 
     try:

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol, assert_never
+from typing import Any, Final, Protocol, assert_never
 
 import msgspec
 from msgspec import Struct, structs
@@ -30,10 +30,16 @@ from ondot.model.execution import (
 from ondot.model.fingerprint import fingerprint
 from ondot.model.ids import ExecutionId
 from ondot.model.job import JobSpec
-from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NoFunction, NotBegun, Report, Succeeded
 from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.model.retryable import retryable
 from ondot.model.target import FunctionTarget
+
+NO_FUNCTION: Final = "unknown_function"
+"""The code of an attempt whose worker does not have the function. SQL writes it, too."""
+LOOK_AGAIN_S: Final = 3600.0
+"""Such an execution returns to the queue when a worker has registered the function, and after this time at the
+latest."""
 
 
 class AttemptKey(Protocol):
@@ -175,7 +181,9 @@ def recover(attempt: AttemptKey, error: AttemptError, *, priority_class: Priorit
     )
 
 
-def give_back(attempt: AttemptKey, error: AttemptError, *, priority_class: PriorityClass) -> Completion:
+def give_back(
+    attempt: AttemptKey, error: AttemptError, *, priority_class: PriorityClass, delay_s: float = 0.0
+) -> Completion:
     """No call was made: it costs nothing."""
     return Completion(
         attempt.id,
@@ -183,6 +191,7 @@ def give_back(attempt: AttemptKey, error: AttemptError, *, priority_class: Prior
         RETURN,
         Outcome.PREEMPTED,
         error=encode_error(error),
+        delay_s=delay_s,
         priority_class=int(priority_class),
     )
 
@@ -241,6 +250,10 @@ def decide(attempt: LeasedAttempt, spec: JobSpec, report: Report, random: Callab
         case NotBegun():
             error = AttemptError("not_begun", report.reason)
             return with_labels(give_back(attempt, error, priority_class=class_of_returned(spec, attempt.losses)), spec)
+        case NoFunction():
+            error = AttemptError(NO_FUNCTION, report.message, facts={"function": report.function})
+            priority_class = class_of_retry(spec, attempt.losses)
+            return with_labels(give_back(attempt, error, priority_class=priority_class, delay_s=LOOK_AGAIN_S), spec)
         case _:
             assert_never(report)
 

@@ -49,6 +49,15 @@ class NotBegun:
 
 
 @dataclass(frozen=True, slots=True)
+class NoFunction:
+    """The worker does not have the function: during a deploy, or because nobody has it. No call was made, so it costs
+    nothing; the execution waits until a worker has registered the function."""
+
+    function: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Interrupted:
     """The call was started, and its worker or its child process ended before it did."""
 
@@ -66,7 +75,7 @@ class Cancelled:
     result: str | None = None
 
 
-Report = Succeeded | Failed | Cancelled | NotBegun | Interrupted
+Report = Succeeded | Failed | Cancelled | NotBegun | NoFunction | Interrupted
 
 
 def timed_out(timeout_s: float, remark: str = "") -> Failed:

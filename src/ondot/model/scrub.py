@@ -16,7 +16,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NotBegun, Report, Succeeded
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NoFunction, NotBegun, Report, Succeeded
 from ondot.model.secret import MASK, MIN_CHARACTERS
 
 CUT_CHARACTERS: Final = 4_096
@@ -58,7 +58,7 @@ class Scrubber:
                 return replace(report, message=self.text(message), result=self._optional_json(result))
             case Interrupted(reason=reason, detail=detail):
                 return replace(report, reason=self.text(reason), detail=self._optional(detail))
-            case NotBegun():
+            case NotBegun() | NoFunction():
                 return report
 
     def _error(self, error: AttemptError) -> AttemptError:

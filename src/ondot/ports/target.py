@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, TenantNo
 from ondot.model.job import TargetSpec
-from ondot.model.outcome import Cancelled, Failed, Interrupted, Succeeded
+from ondot.model.outcome import Cancelled, Failed, Interrupted, NoFunction, Succeeded
 from ondot.model.scrub import SecretValues
 from ondot.model.workflow.step_results import StepResults
 
@@ -109,10 +109,10 @@ class Call(Struct, frozen=True):
         return self.attempt_no
 
 
-CallReport = Succeeded | Failed | Cancelled | Interrupted
+CallReport = Succeeded | Failed | Cancelled | NoFunction | Interrupted
 """How a call ended. `Interrupted`: the process that ran it is gone."""
 
-End = Callable[[Succeeded | Failed | Cancelled | None], None]
+End = Callable[[Succeeded | Failed | Cancelled | NoFunction | None], None]
 """Called once when a call has ended; None: it was interrupted by `Interrupt`."""
 
 Interrupt = Callable[[], object]

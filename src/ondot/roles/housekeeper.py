@@ -28,6 +28,7 @@ from ondot.flow.recover import AT_ONCE, lose_pass, recover_pass
 from ondot.flow.removal import Removal
 from ondot.flow.retain import Retention, sweep_pass
 from ondot.flow.suspension import unpark_pass
+from ondot.flow.unknown_calls import known_calls_pass
 from ondot.flow.workflows.advance import Advancer
 from ondot.flow.workflows.depends import settle_due_pass
 from ondot.flow.workflows.due import due_pass
@@ -239,6 +240,8 @@ class Housekeeper:
             await expect_pass(self._patient)
         if chores.pings:
             await late_pass(self._patient)
+        if chores.returned:
+            await known_calls_pass(self._patient, self._dispatcher)
         return 0
 
     async def _alerts_pass(self) -> int:

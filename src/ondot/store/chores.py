@@ -14,7 +14,7 @@ class Chores:
     resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
     jobs start by ondot's own events, a message is to be delivered, a ping is late, an expectation of a job is due for a
     look, there are alerts or open incidents, a run of a workflow is due, a job that others wait for is due for a look,
-    an end that one of these waits for was not taken for a second."""
+    an end that one of these waits for was not taken for a second, an execution waits for a worker with its function."""
 
     expire: bool
     failing: bool
@@ -30,10 +30,11 @@ class Chores:
     runs: bool
     parents: bool
     arrivals: bool
+    returned: bool
 
     @property
     def has_rare(self) -> bool:
-        return self.expire or self.failing or self.parked or self.expect or self.pings
+        return self.expire or self.failing or self.parked or self.expect or self.pings or self.returned
 
 
 async def find_chores(connection: Connection) -> Chores:

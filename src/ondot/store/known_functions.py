@@ -14,7 +14,7 @@ import msgspec
 
 from ondot.model.app_release import AppRelease
 from ondot.model.function import DeclaredFunction
-from ondot.model.ids import TenantNo
+from ondot.model.ids import ExecutionId, PoolNo, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -146,6 +146,32 @@ async def mark_live_functions(connection: Connection) -> None:
 
 async def forget_functions(connection: Connection, days: int, limit: int) -> int:
     return int(await connection.fetchval(_SQL["forget_functions"].text, days, limit))
+
+
+async def find_known_calls(connection: Connection, limit: int) -> list[tuple[TenantNo, ExecutionId]]:
+    """Executions that a worker returned, and whose function another has now."""
+    rows = await connection.fetch(_SQL["find_known_calls"].text, limit)
+    return [(TenantNo(row["tenant_no"]), ExecutionId(row["execution_id"])) for row in rows]
+
+
+async def hasten_call(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> tuple[PoolNo, datetime] | None:
+    """Put a returned execution back into the queue, due now: its pool; None: it no longer waits."""
+    await connection.fetchval(_SQL["lock_gates_of_call"].text, tenant_no, id_)
+    row = await connection.fetchrow(_SQL["hasten_call"].text, tenant_no, id_)
+    if row is None:
+        return None
+    if row["is_gated"]:
+        await connection.execute(_SQL["hasten_gated_call"].text, tenant_no, id_, row["ready_at"])
+    return PoolNo(row["pool_no"]), row["ready_at"]
+
+
+async def count_unknown_calls(connection: Connection, limit: int) -> list[tuple[str, int]]:
+    rows = await connection.fetch(_SQL["count_unknown_calls"].text, limit)
+    return [(row["function"], row["count"]) for row in rows]
+
+
+async def forget_unknown_calls(connection: Connection, limit: int) -> int:
+    return int(await connection.fetchval(_SQL["forget_unknown_calls"].text, limit))
 
 
 def _text(value: object) -> str:

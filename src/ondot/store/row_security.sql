@@ -36,7 +36,7 @@ BEGIN
         'event_window', 'execution',
         'gate', 'gated', 'history', 'item', 'job', 'job_once', 'job_version', 'known_function', 'line', 'log',
         'map_portion', 'mapped', 'miss', 'object', 'owed', 'past_step', 'ready', 'repair', 'run', 'skipped', 'slot', 'step', 'step_wait',
-        'saved_view', 'streak', 'subscription', 'timer', 'trace', 'waiting', 'watch'
+        'saved_view', 'streak', 'subscription', 'timer', 'trace', 'unknown_call', 'waiting', 'watch'
     ] LOOP
         IF EXISTS (SELECT FROM pg_policy WHERE polrelid = format('ondot.%I', name)::regclass AND polname = 'own_tenant') THEN
             CONTINUE;

@@ -1407,6 +1407,14 @@ CREATE TABLE ondot.trace (
     CONSTRAINT trace_pkey PRIMARY KEY (execution_id)
 );
 
+CREATE TABLE ondot.unknown_call (
+    tenant_no integer NOT NULL,
+    function text NOT NULL,
+    pool_no integer NOT NULL,
+    execution_id uuid NOT NULL,
+    CONSTRAINT unknown_call_pkey PRIMARY KEY (tenant_no, function, pool_no, execution_id)
+);
+
 CREATE TABLE ondot.waiting (
     gate_id uuid NOT NULL,
     pool_no integer NOT NULL,

@@ -38,7 +38,7 @@ from ondot.model.channel import (
 )
 from ondot.model.errors import NoSecretKey, Unavailable
 from ondot.model.ids import INSTALLATION, ExecutionId, TenantNo
-from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, Succeeded
+from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NoFunction, Succeeded
 from ondot.model.scrub import Scrubber
 from ondot.model.secret import Hidden
 from ondot.model.target import FunctionTarget, HttpTarget
@@ -203,7 +203,7 @@ class ChannelCaller(Target[FunctionTarget]):
                 report = Succeeded()
             case Cancelled(message=message):
                 state, error = DeliveryState.DROPPED, message
-            case Interrupted():
+            case Interrupted() | NoFunction():
                 return report
             case Failed():
                 error, answer = report.error.message, _cut(report.result)

@@ -16,3 +16,13 @@ CREATE TABLE ondot.known_function (
     seen_at           timestamptz NOT NULL,  -- when it was last live, to the hour
     PRIMARY KEY (tenant_no, name, app, release)
 );
+
+-- Executions that a worker returned because it does not have their function. They are due again in an hour, and sooner if a
+-- worker of their pool has registered it.
+CREATE TABLE ondot.unknown_call (
+    tenant_no    integer NOT NULL,
+    function     text NOT NULL,
+    pool_no      integer NOT NULL,
+    execution_id uuid NOT NULL,
+    PRIMARY KEY (tenant_no, function, pool_no, execution_id)
+);

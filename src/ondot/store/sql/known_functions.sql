@@ -117,3 +117,86 @@ WITH gone AS (
     RETURNING 1
 )
 SELECT count(*) AS count FROM gone;
+
+-- name: find_known_calls :many
+-- index: unknown_call_pkey
+-- Executions that were returned and whose function a live worker of their pool has now. Names first: a hundred thousand
+-- executions of one unknown function are one name.
+-- $1 limit
+WITH names AS MATERIALIZED (
+    SELECT DISTINCT tenant_no, function, pool_no FROM ondot.unknown_call
+), known AS MATERIALIZED (
+    SELECT n.tenant_no, n.function, n.pool_no FROM names n
+    WHERE EXISTS (SELECT FROM ondot.worker w
+                  JOIN ondot.known_function f ON f.app = w.app AND f.release = w.app_release
+                  WHERE w.state = 'ALIVE' AND n.pool_no = ANY (w.pool_nos)
+                    AND (w.tenant_nos IS NULL OR n.tenant_no = ANY (w.tenant_nos))
+                    AND f.name = n.function AND (f.tenant_no = n.tenant_no OR f.tenant_no = 0))
+)
+SELECT u.tenant_no, u.execution_id FROM known k
+JOIN ondot.unknown_call u ON u.tenant_no = k.tenant_no AND u.function = k.function AND u.pool_no = k.pool_no
+LIMIT $1::integer;
+
+-- name: lock_gates_of_call :one
+-- locks: the gates of an execution, in the order of their ids        index: gated_pkey
+-- As lock_gates_of.
+-- $1 tenant_no, $2 execution_id
+SELECT ondot.lock_gates(ARRAY(
+    SELECT (s.stage->>'gate')::uuid FROM ondot.gated d, jsonb_array_elements(d.stages) AS s(stage)
+    WHERE d.execution_id = $2::uuid AND d.tenant_no = $1::integer
+));
+
+-- name: hasten_call :one
+-- locks: the ready row, then the execution; gates are held        index: execution_pkey, ready_pkey, unknown_call_pkey
+-- Moves an execution that was returned to now, as hasten_retry does for one that is retried; one that is no longer waiting
+-- is left alone. Either way it is no longer returned.
+-- $1 tenant_no, $2 execution_id
+WITH gone AS (
+    DELETE FROM ondot.unknown_call WHERE tenant_no = $1::integer AND execution_id = $2::uuid
+), found AS (
+    SELECT e.id, e.pool_no, e.class, e.tenant_no, e.ready_at,
+           EXISTS (SELECT FROM ondot.gated g WHERE g.execution_id = e.id) AS is_gated
+    FROM ondot.execution e
+    WHERE e.id = $2 AND e.tenant_no = $1 AND e.state = 'PENDING' AND e.ready_at > ondot.clock() + interval '1 second'
+), taken AS (
+    DELETE FROM ondot.ready r USING found f
+    WHERE r.pool_no = f.pool_no AND r.class = f.class AND r.tenant_no = f.tenant_no AND r.ready_at = f.ready_at
+      AND r.execution_id = f.id
+    RETURNING r.execution_id
+), moved AS (
+    UPDATE ondot.execution e SET ready_at = ondot.clock()
+    FROM found f
+    WHERE e.id = f.id AND e.state = 'PENDING' AND e.ready_at = f.ready_at
+      AND (f.is_gated OR EXISTS (SELECT FROM taken))
+    RETURNING e.id, e.pool_no, e.class, e.tenant_no, e.ready_at, f.is_gated
+), queued AS (
+    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
+    SELECT pool_no, class, tenant_no, ready_at, id FROM moved WHERE NOT is_gated
+)
+SELECT pool_no, ready_at, is_gated FROM moved;
+
+-- name: hasten_gated_call :none
+-- locks: the row of gated, then gates by its trigger        index: gated_pkey
+-- As hasten_gated.
+-- $1 tenant_no, $2 execution_id, $3 ready_at
+UPDATE ondot.gated SET ready_at = $3::timestamptz WHERE execution_id = $2::uuid AND tenant_no = $1::integer;
+
+-- name: count_unknown_calls :many
+-- index: unknown_call_pkey
+-- `ondot doctor`: functions that executions wait for, and how many.
+-- $1 limit
+SELECT function, count(*)::integer AS count FROM ondot.unknown_call GROUP BY function ORDER BY 2 DESC, 1 LIMIT $1::integer;
+
+-- name: forget_unknown_calls :one
+-- locks: rows        index: unknown_call_pkey, execution_pkey
+-- Of executions that have ended: cancelled, expired, or run after their hour.
+-- $1 limit
+WITH gone AS (
+    DELETE FROM ondot.unknown_call WHERE ctid = ANY (ARRAY(
+        SELECT u.ctid FROM ondot.unknown_call u
+        WHERE NOT EXISTS (SELECT FROM ondot.execution e WHERE e.id = u.execution_id AND e.tenant_no = u.tenant_no)
+        LIMIT $1::integer
+    ))
+    RETURNING 1
+)
+SELECT count(*) AS count FROM gone;

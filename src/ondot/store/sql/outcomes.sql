@@ -92,6 +92,11 @@ buried AS (
 ), queued AS (
     {{insert_into_ready}}
     FROM again WHERE NOT gated
+), unknown AS (
+    INSERT INTO ondot.unknown_call (tenant_no, function, pool_no, execution_id)
+    SELECT tenant_no, error::jsonb->>'function', pool_no, execution_id FROM again
+    WHERE outcome = 'PREEMPTED' AND error::jsonb->>'code' = 'unknown_function'
+    ON CONFLICT DO NOTHING
 ), through AS MATERIALIZED (
     SELECT id, tenant_no, pool_no, class, ready_at, true AS is_over FROM ended WHERE gated
     UNION ALL

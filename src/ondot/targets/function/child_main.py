@@ -21,8 +21,9 @@ import uvloop
 
 from ondot import __version__
 from ondot.environment import take_environment
+from ondot.model.completion import NO_FUNCTION
 from ondot.model.ids import ExecutionId, JobId
-from ondot.model.outcome import Cancelled, Failed, Succeeded
+from ondot.model.outcome import AttemptError, Cancelled, Failed, NoFunction, Succeeded
 from ondot.model.scrub import SecretValues
 from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, Cancel, OpenTransaction
@@ -150,6 +151,10 @@ class Child(asyncio.Protocol):
                 self.send(done(failed=report, left_behind=left_behind))
             case Cancelled():
                 self.send(done(cancelled=report, left_behind=left_behind))
+            case NoFunction():
+                # Its worker has the function, so the app has changed under it: that is a failure of this child.
+                error = AttemptError(NO_FUNCTION, report.message)
+                self.send(done(failed=Failed(error), left_behind=left_behind))
             case _:
                 assert_never(report)
 

@@ -28,7 +28,8 @@ class Functions(Target[FunctionTarget]):
 
     async def call(self, spec: FunctionTarget, call: Call) -> CallReport:
         is_blocking = spec.name in self._blocking
-        if self._in_child is None or not (is_blocking or call.losses >= SUSPECT_FROM):
+        is_suspect = is_blocking or call.losses >= SUSPECT_FROM
+        if self._in_child is None or not is_suspect or not self._in_worker.has(spec):
             return await self._in_worker.call(spec, call)
         # It would hold up the other calls of its child, and they would be lost when it is ended by force.
         return await self._in_child.call(spec, call, is_alone=is_blocking)

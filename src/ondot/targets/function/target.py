@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
+from ondot.model.outcome import AttemptError, Cancelled, Failed, NoFunction, Succeeded, timed_out
 from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, End, Interrupt, Target
 from ondot.sdk.arguments import ArgumentError, BadArguments
@@ -79,7 +79,7 @@ class FunctionCaller(Target[FunctionTarget]):
             end(not_called())
             return None
         prepared = self._prepare(spec, call)
-        if isinstance(prepared, Failed):
+        if isinstance(prepared, (Failed, NoFunction)):
             end(prepared)
             return None
         handler, attempt, function = prepared
@@ -109,8 +109,12 @@ class FunctionCaller(Target[FunctionTarget]):
             return None
         return attempt.task.get_name().removeprefix(TASK_NAME), attempt.call
 
-    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled:
-        over: asyncio.Future[Succeeded | Failed | Cancelled | None] = asyncio.get_running_loop().create_future()
+    def has(self, spec: FunctionTarget) -> bool:
+        return spec.name in self._handlers
+
+    async def call(self, spec: FunctionTarget, call: Call) -> Succeeded | Failed | Cancelled | NoFunction:
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[Succeeded | Failed | Cancelled | NoFunction | None] = loop.create_future()
         interrupt = self.begin(spec, call, over.set_result)
         try:
             await asyncio.wait({over})
@@ -131,7 +135,7 @@ class FunctionCaller(Target[FunctionTarget]):
 
     def _prepare(
         self, spec: FunctionTarget, call: Call
-    ) -> tuple[Handler[..., Any], Attempt, Callable[[], Any]] | Failed:
+    ) -> tuple[Handler[..., Any], Attempt, Callable[[], Any]] | Failed | NoFunction:
         handler = self._handlers.get(spec.name)
         if handler is None:
             return self._report_unknown(spec.name)
@@ -229,10 +233,9 @@ class FunctionCaller(Target[FunctionTarget]):
             )
         return "It swallowed its cancellation (CancelledError) and is still running." if attempt.runs else ""
 
-    def _report_unknown(self, name: str) -> Failed:
+    def _report_unknown(self, name: str) -> NoFunction:
         known = ", ".join(sorted(self._handlers)[:20]) or "none"
-        message = f"This worker has no function {one_line(name)!r}; it has: {known}."
-        return Failed(AttemptError("unknown_function", message))
+        return NoFunction(name, f"This worker has no function {one_line(name)!r}; it has: {known}.")
 
 
 class _Watched:
