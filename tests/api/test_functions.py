@@ -3,6 +3,8 @@
 from datetime import date
 from typing import Any
 
+import asyncpg
+import msgspec
 import pytest
 
 from ondot.model.ids import TenantNo
@@ -216,3 +218,50 @@ async def test_options_that_this_release_does_not_know_stop_no_job(api: Caller) 
     job = await api.create({"function": "charge", "payload": {"customer": 1}})
 
     assert job["retry"]["max_retries"] == 0
+
+
+@proves("D1", "E11")
+@pytest.mark.parametrize(
+    ("payload", "options"),
+    [
+        ({"customer": 7}, {"retries": 0, "timeout": "90s", "pool": "money", "priority": "low", "concurrency": 2}),
+        ({"customer": 7}, {"retry": {"max_retries": 9, "initial": "2s"}, "labels": {"team": "bi"}, "rate": "10/1m"}),
+        ({"customer": 7}, {"concurrency_key": "{{c}}:{customer}:{amount}", "order_key": "o:{customer}"}),
+        ({"customer": True, "amount": 2.5}, {"concurrency_key": "{customer}", "key_rate": "1/1s"}),
+        ({"amount": 2}, {"concurrency_key": "c:{customer}", "concurrency": 3, "order_key": "o:{amount}"}),
+        ({}, {}),
+    ],
+)
+async def test_a_job_enqueued_by_sql_has_the_same_options_as_one_made_over_http(
+    api: Caller, payload: dict[str, Any], options: dict[str, Any]
+) -> None:
+    def charge(customer: Any = None, amount: Any = 1) -> None: ...
+
+    def bill(customer: Any, amount: Any = 1) -> None: ...
+
+    function = charge if "customer" in payload or not options else bill
+    await stop(api, await deploy(api, app_of(function, **options)))  # nothing is checked, options hold
+    job = await api.create({"function": function.__name__, "payload": payload, "schedule": {"in": "1h"}})
+
+    sql = "SELECT ondot.enqueue($1, $2::jsonb, at => ondot.clock() + interval '1 hour', max_retries => $3)"
+    id_ = await api.world.value(sql, function.__name__, msgspec.json.encode(payload).decode(), None)
+    enqueued = await api.get(f"/v1/jobs/{id_}")
+
+    of_each = {"id", "created_at", "updated_at", "latest_executions", "skipped_fires", "next_fire_at", "schedule"}
+    assert {name: enqueued[name] for name in job if name not in of_each | {"schedule_in_words"}} == {
+        name: job[name] for name in job if name not in of_each | {"schedule_in_words"}
+    }
+
+
+@proves("D1", "E11")
+async def test_what_the_call_in_sql_gives_wins_and_a_list_cannot_be_part_of_a_key(api: Caller) -> None:
+    await deploy(api, app_of(report, retry={"max_retries": 9, "initial": "2s"}, timeout="90s", order_key="{regions}"))
+
+    sql = "SELECT ondot.enqueue('report', $1::jsonb, max_retries => 1, timeout_s => 5)"
+    id_ = await api.world.value(sql, '{"regions": "eu"}')
+    job = await api.get(f"/v1/jobs/{id_}")
+    assert (job["retry"]["max_retries"], job["retry"]["initial"], job["timeout"]) == (1, 2, 5)
+    assert job["order_key"] == "eu"
+
+    with pytest.raises(asyncpg.InvalidParameterValueError, match="regions"):
+        await api.world.value(sql, '{"regions": ["eu"]}')

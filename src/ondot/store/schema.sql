@@ -1495,6 +1495,7 @@ CREATE INDEX worker_blocked ON ondot.worker USING btree (blocked_at) WHERE (bloc
 -- ondot.new_id()
 -- ondot.next_stages(ids uuid[])
 -- ondot.object_keys_of_tenants(of_table oid, tenants integer[], first_page bigint, pages bigint)
+-- ondot.options_of(tenant text, function text, payload jsonb)
 -- ondot.partition_of(job_id uuid)
 -- ondot.pool_gate(pool_no integer)
 -- ondot.pool_no_of(tenant integer, pool text)

@@ -1,6 +1,7 @@
 -- ondot.enqueue(function, payload, at, …): enqueues a function in the caller's own transaction, from any client that speaks
 -- SQL: SELECT ondot.enqueue('send_invoice', '{"customer": 7}', at => now() + interval '1 hour')
--- Returns the id of the job. Only Python knows the options that the function was registered with (retries, timeout, pool …).
+-- Returns the id of the job. What is not given has the options that the function was registered with (ondot.options_of).
+-- The arguments are checked by the worker: a schema is none that SQL could check.
 -- Callers: users, sdk/transaction.py.
 CREATE OR REPLACE FUNCTION ondot.enqueue(
     function text,
@@ -15,7 +16,7 @@ CREATE OR REPLACE FUNCTION ondot.enqueue(
     start_deadline_s double precision DEFAULT NULL,
     tenant text DEFAULT 'default'
 ) RETURNS uuid LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    SELECT s.id FROM ondot.submit_spec(
+    SELECT s.id FROM (SELECT
         -- NULL arguments are left out.
         format('{%s}', concat_ws(',',
             '"name":' || to_json(coalesce(enqueue.name, enqueue.function))::text,
@@ -26,6 +27,12 @@ CREATE OR REPLACE FUNCTION ondot.enqueue(
             '"labels":' || enqueue.labels::text,
             '"retry":{"max_retries":' || enqueue.max_retries::text || '}',
             '"timeout_s":' || to_json(enqueue.timeout_s)::text,
-            '"start_deadline_s":' || to_json(enqueue.start_deadline_s)::text))::json,
+            '"start_deadline_s":' || to_json(enqueue.start_deadline_s)::text))::jsonb AS given,
+        ondot.options_of(enqueue.tenant, enqueue.function, enqueue.payload) AS options
+    ) o
+    CROSS JOIN LATERAL ondot.submit_spec(
+        (o.options || o.given
+         || CASE WHEN o.given ? 'retry' THEN jsonb_build_object('retry', coalesce(o.options->'retry', '{}') || (o.given->'retry'))
+                 ELSE '{}' END)::json,
         enqueue.at, enqueue.tenant) s
 $$;
