@@ -34,6 +34,8 @@ FRAGMENTS: Final = {
 """Parts of statements that ask a question about the whole installation."""
 
 BLOCKS: Final = {
+    # Each job is looked for with the tenant of the caller that awaits it.
+    "find_jobs_over": "the jobs that all callers of an API process await",
     # A day has the rows of all tenants; each has the cutoff of its tenant.
     "keep_history": "a rewriting of a day",
     "keep_output": "a rewriting of a day",
