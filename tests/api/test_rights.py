@@ -159,6 +159,7 @@ NEEDED: Final[dict[str, Right]] = {
     "DELETE /v1/users/{id}": Right.USERS_MANAGE,
     "POST /v1/users/{id}/reset": Right.USERS_MANAGE,
     "GET /v1/me": READ,
+    "GET /v1/now": READ,
     "GET /v1/sessions": READ,
     "DELETE /v1/sessions": READ,
     "DELETE /v1/sessions/{id}": READ,

@@ -184,7 +184,7 @@ def test_doctor_without_database_or_server_shows_what_to_start(tmp_path: Path) -
     ran = ondot("doctor", "-o", "json", url=NOBODY, home=str(tmp_path), cwd=tmp_path)
     assert ran.code == 1
     levels = {finding["check"]: finding["level"] for finding in json.loads(ran.out)["findings"]}
-    assert levels == {"settings": "ok", "server": "problem", "database": "warning"}
+    assert levels == {"client": "ok", "settings": "ok", "server": "problem", "database": "warning"}
 
 
 def test_doctor_reports_that_the_database_is_down() -> None:

@@ -7,12 +7,14 @@
     tenant                               the same, with the key of an owner       tenant.py
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     workflow · event · function          the same                                 workflow.py, event.py, function.py
-    fleet · pool · secret · audit        the same                                 fleet.py, pool.py, secret.py, audit.py
+    fleet · top · pool                   the same                                 fleet.py, top.py, pool.py
+    secret · audit                       the same                                 secret.py, audit.py
     bulk · view · export                 many at once, queries, lists as files    bulk.py, view.py, export.py
     channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     alert · incident                     what to be notified of, what went wrong  alert.py, incident.py
-    cron · version · completion          need no server                           cron.py, version.py, completion.py
+    cron · import                        need no server                           cron.py, import_.py
+    version · completion                 the same                                 version.py, completion.py
 
 `names` resolves names, keys and the first characters of ids for all of them.
 

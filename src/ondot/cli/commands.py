@@ -74,6 +74,12 @@ COMMANDS: Final = {
         "fleet",
         "Show schedulers, workers and pools: ownership, waiting work, and problems.",
     ),
+    "top": Entry(
+        OPERATE,
+        "top",
+        "top",
+        "Show what runs, waits and comes next, live. q quits, p pauses, s sorts, arrows select, enter explains.",
+    ),
     "pool": Entry(OPERATE, "pool", "app", "Pools: their workers, waiting work and limits."),
     "history": Entry(
         OPERATE,

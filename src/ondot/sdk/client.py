@@ -32,6 +32,10 @@ class Client(Requests):
         """The caller as the server knows it: name, role, tenant and rights."""
         return await self._call("GET", "/v1/me")
 
+    async def now(self, limit: int = 50) -> Json:
+        """What runs, waits and comes next, in one bounded answer."""
+        return await self._call("GET", "/v1/now", query={"limit": limit})
+
     @property
     def sync(self) -> "SyncClient":
         """The same without asyncio: its methods block."""
