@@ -95,6 +95,8 @@ async def test_a_misspelt_name_gets_the_nearest_ones(api: Caller) -> None:
 NAMED = """
 INSERT INTO ondot.secret (tenant_no, name, version, key_no, sealed, mark, created_by, updated_by)
 VALUES (1, 'zebra-secret', 1, 1, '', '', 'me', 'me');
+INSERT INTO ondot.known_function
+VALUES (1, 'zebra_function', 'app', '1', '', NULL, '{}', '{}', NULL, '{}', ondot.clock(), ondot.clock());
 INSERT INTO ondot.channel (id, tenant_no, name, job_id, spec, created_by)
 VALUES (ondot.new_id(), 1, 'zebra-channel', ondot.new_id(), '{}', 'me');
 INSERT INTO ondot.alert (id, created_at, updated_at, for_s, tenant_no, name, "when", scope, notify, created_by)
@@ -124,14 +126,28 @@ async def test_every_kind_of_thing_is_found_by_its_name(owned: Caller) -> None:
     await world.add_tenant("zebra-tenant")
     items = (await owned.get("/v1/find", q="zebra", limit=MOST))["items"]
     assert {each["kind"] for each in items} == {
-        *("job", "pool", "alert", "incident", "channel", "ping", "hook", "view", "secret", "key", "user", "tenant")
+        *(
+            "job",
+            "function",
+            "pool",
+            "alert",
+            "incident",
+            "channel",
+            "ping",
+            "hook",
+            "view",
+            "secret",
+            "key",
+            "user",
+            "tenant",
+        )
     }
     pages = {each["kind"]: each["page"] for each in items}
     assert pages["view"] == "/dead-letters?q=error%3Ax%20y"
     viewer = await key_of(world, DEFAULT_TENANT, Role.VIEWER)
     answer = await http.get("/v1/find", params={"q": "zebra", "limit": MOST}, headers=viewer)
     seen = {each["kind"] for each in answer.json()["items"]}
-    assert seen == {"job", "pool", "alert", "incident", "channel", "ping", "hook"}, (
+    assert seen == {"job", "function", "pool", "alert", "incident", "channel", "ping", "hook"}, (
         "views of others, and what admins manage"
     )
     for kind, right in (("key", Right.KEYS_MANAGE), ("secret", Right.SECRETS_MANAGE), ("user", Right.USERS_MANAGE)):

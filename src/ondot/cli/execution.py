@@ -13,6 +13,7 @@ from ondot.cli import cancel, explain
 from ondot.cli.body import payload_of
 from ondot.cli.bulk import Matching, Rate, change_many, which
 from ondot.cli.calling import ask
+from ondot.cli.complete import complete_choices, complete_names
 from ondot.cli.errors import FAILED
 from ondot.cli.options import (
     CurrentVersion,
@@ -46,6 +47,7 @@ from ondot.cli.output import (
 from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.view import query_of
 from ondot.cli.waiting import has_ended, log_pages, needs_a_person, until_ended
+from ondot.model.execution import State
 
 if TYPE_CHECKING:
     from ondot.sdk.client import Client
@@ -57,9 +59,17 @@ app = typer.Typer(help="Executions: the runs of jobs, waiting, running or ended.
 
 @app.command("list")
 def list_(
-    state: Annotated[str | None, typer.Option(help="PENDING, RUNNING, RETRYING, SUCCEEDED, FAILED, …")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="PENDING, RUNNING, RETRYING, SUCCEEDED, FAILED, …",
+            autocompletion=complete_choices(*(state.value for state in State)),
+        ),
+    ] = None,
     job: OfJob = None,
-    pool: Annotated[str | None, typer.Option(help="Only executions of this pool.")] = None,
+    pool: Annotated[
+        str | None, typer.Option(help="Only executions of this pool.", autocompletion=complete_names("pool"))
+    ] = None,
     from_: Annotated[
         str | None, typer.Option("--from", metavar="INSTANT", help="Only fires from this instant on.")
     ] = None,

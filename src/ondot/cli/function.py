@@ -7,6 +7,7 @@ import typer
 
 from ondot.cli.body import payload_of
 from ondot.cli.calling import ask
+from ondot.cli.complete import complete_names
 from ondot.cli.execution import end_with
 from ondot.cli.options import Cursor, Limit, Output, Payload, Wait
 from ondot.cli.output import Format, show, show_document, show_line, show_progress
@@ -18,7 +19,15 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 
-FunctionName = Annotated[str, typer.Argument(metavar="FUNCTION", help="The function's name.", show_default=False)]
+FunctionName = Annotated[
+    str,
+    typer.Argument(
+        metavar="FUNCTION",
+        help="The function's name.",
+        show_default=False,
+        autocompletion=complete_names("function"),
+    ),
+]
 
 app = typer.Typer(help="Functions: what workers can run, and with which arguments.", no_args_is_help=True)
 

@@ -14,6 +14,7 @@ from ondot.cli import apply, backfill, declared, explain, report
 from ondot.cli.body import body_of, in_flags, payload_of
 from ondot.cli.bulk import Matching, Rate, change_many, which
 from ondot.cli.calling import ask
+from ondot.cli.complete import complete_choices, complete_names
 from ondot.cli.cron import show_preview
 from ondot.cli.execution import end_with
 from ondot.cli.flags import FLAGS, FOR_UPDATE, takes_flags
@@ -134,12 +135,20 @@ def update(
 
 @app.command("list")
 def list_(
-    state: Annotated[str | None, typer.Option(help="ACTIVE, PAUSED, ENDED or DELETED.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            help="ACTIVE, PAUSED, ENDED or DELETED.",
+            autocompletion=complete_choices("ACTIVE", "PAUSED", "ENDED", "DELETED"),
+        ),
+    ] = None,
     name: Annotated[str | None, typer.Option(help="The exact name.")] = None,
     search: Search = None,
     view: View = None,
     label: Annotated[list[str] | None, typer.Option(metavar="NAME:VALUE", help="Only jobs with this label.")] = None,
-    pool: Annotated[str | None, typer.Option(help="Only jobs of this pool.")] = None,
+    pool: Annotated[
+        str | None, typer.Option(help="Only jobs of this pool.", autocompletion=complete_names("pool"))
+    ] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
     output: ListOutput = ListFormat.TABLE,

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ondot.cli.complete import complete_names
 from ondot.cli.names import Id, argument, option
 from ondot.cli.output import Format, ListFormat
 
@@ -31,7 +32,13 @@ Search = Annotated[
 ]
 View = Annotated[
     str | None,
-    typer.Option("--view", "-V", metavar="NAME", help="A saved view: your own, or one that is shared. -q narrows it."),
+    typer.Option(
+        "--view",
+        "-V",
+        metavar="NAME",
+        help="A saved view: your own, or one that is shared. -q narrows it.",
+        autocompletion=complete_names("view"),
+    ),
 ]
 Cursor = Annotated[
     str | None, typer.Option(metavar="CURSOR", help="Where to go on: as printed at the end of the list before.")

@@ -47,6 +47,7 @@ BY_POOL: Final = frozenset({Kind.JOB, Kind.WORKFLOW, Kind.EXECUTION, Kind.BACKFI
 PAGES: Final[Mapping[Kind, str]] = {
     Kind.JOB: "/jobs/{id}",
     Kind.WORKFLOW: "/jobs/{id}",
+    Kind.FUNCTION: "/jobs?q=function%3A%22{id}%22",
     Kind.POOL: "/executions?pool={id}",
     Kind.ALERT: "/alerts",
     Kind.INCIDENT: "/incidents/{id}",
@@ -201,6 +202,10 @@ async def _find_secrets(finding: Finding, _asked: Asked) -> list[Candidate]:
     return _candidates(finding, Kind.SECRET, await store.find_secrets(finding))
 
 
+async def _find_functions(finding: Finding, _asked: Asked) -> list[Candidate]:
+    return _candidates(finding, Kind.FUNCTION, await store.find_functions(finding))
+
+
 async def _find_pools(finding: Finding, asked: Asked) -> list[Candidate]:
     rows = await store.find_pools(finding)
     return _candidates(finding, Kind.POOL, [row for row in rows if asked.shows(row["name"])])
@@ -225,6 +230,7 @@ Look = Callable[[Finding, Asked], Awaitable[list[Candidate]]]
 
 _LOOKS: Final[Sequence[tuple[Look, frozenset[Kind]]]] = (
     (_find_jobs, frozenset({Kind.JOB, Kind.WORKFLOW})),
+    (_find_functions, frozenset({Kind.FUNCTION})),
     (_find_pools, frozenset({Kind.POOL})),
     *(
         (_named(kind), frozenset({kind}))
@@ -322,6 +328,6 @@ async def _near(finding: Finding, asked: Asked) -> list[str]:
 
 
 _FEW: Final = frozenset(
-    {Kind.POOL, Kind.ALERT, Kind.INCIDENT, Kind.CHANNEL, Kind.PING, Kind.HOOK, Kind.VIEW}
+    {Kind.FUNCTION, Kind.POOL, Kind.ALERT, Kind.INCIDENT, Kind.CHANNEL, Kind.PING, Kind.HOOK, Kind.VIEW}
     | {Kind.KEY, Kind.USER, Kind.SECRET}
 )

@@ -22,6 +22,7 @@ class Kind(StrEnum):
     JOB = "job"
     WORKFLOW = "workflow"
     """A job whose target is a workflow. It is also found as a job."""
+    FUNCTION = "function"
     POOL = "pool"
     ALERT = "alert"
     INCIDENT = "incident"

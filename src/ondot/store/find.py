@@ -102,8 +102,16 @@ async def find_named(finding: Finding, kind: Kind, owners: Sequence[str] = ()) -
 
 
 async def find_secrets(finding: Finding) -> list[Record]:
+    return await _find_by_name_alone(finding, "seek_secrets")
+
+
+async def find_functions(finding: Finding) -> list[Record]:
+    return await _find_by_name_alone(finding, "seek_functions")
+
+
+async def _find_by_name_alone(finding: Finding, block: str) -> list[Record]:
     names = (finding.sought.text, finding.prefixes, finding.parts)
-    return await finding.read("seek_secrets", finding.tenant_no, finding.limit + 1, *names)
+    return await finding.read(block, finding.tenant_no, finding.limit + 1, *names)
 
 
 async def find_pools(finding: Finding) -> list[Record]:

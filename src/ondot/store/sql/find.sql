@@ -190,6 +190,15 @@ SELECT s.name AS id, s.name, NULL AS state, NULL AS about FROM ondot.secret s
 WHERE s.tenant_no = $1::integer AND (s.name = $3::text OR s.name ILIKE ANY ($5::text[]))
 ORDER BY s.name = $3 DESC, s.name ILIKE ANY ($4::text[]) DESC, s.name COLLATE "C" LIMIT $2::integer;
 
+-- name: seek_functions :many
+-- index: known_function_pkey
+-- Functions that workers have registered, each once, whatever its apps and releases.
+-- $1 tenant_no, $2 limit, $3 text, $4 patterns of beginnings, $5 patterns
+SELECT f.name AS id, f.name, NULL AS state, max(f.description) AS about FROM ondot.known_function f
+WHERE f.tenant_no = $1::integer AND (f.name = $3::text OR f.name ILIKE ANY ($5::text[]))
+GROUP BY f.name
+ORDER BY f.name = $3 DESC, f.name ILIKE ANY ($4::text[]) DESC, f.name COLLATE "C" LIMIT $2::integer;
+
 -- name: seek_keys :many
 -- index: key_of_tenant
 -- $1 tenant_no, $2 limit, $3 text, $4 patterns of beginnings, $5 patterns, $6 first id, $7 last id
