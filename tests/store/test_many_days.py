@@ -44,8 +44,10 @@ from ondot.model.workflow.states import RunState
 from ondot.store import (
     alert_sources,
     audit,
+    awaited,
     bulk,
     dead_letters,
+    definitions,
     events,
     executions,
     expect,
@@ -291,6 +293,10 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await forecast.count_actual(connection, DEFAULT_TENANT, [], world.now - timedelta(hours=1), world.now, 60)
     await forecast.find_once_pools(connection, DEFAULT_TENANT, [once_id])
     await own_events.find_ended(connection, DEFAULT_TENANT, [letter])
+    await awaited.find_awaited_jobs(connection, DEFAULT_TENANT, [job_id, once_id])
+    await awaited.read_latest_ends(connection, DEFAULT_TENANT, [job_id, once_id], most_bytes=100)
+    page = await jobs.get_jobs(connection, DEFAULT_TENANT, [job_id])
+    await definitions.find_latest_runs(connection, DEFAULT_TENANT, list(page.values()), PAGE)
     await remove_jobs(connection, [once_id])
 
 

@@ -7,7 +7,7 @@ with a deadline, so an answer may lack something: then it says so.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Final
@@ -22,7 +22,7 @@ from ondot.model.schedule import in_words
 from ondot.model.tenant import TenantState
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.store import find as store
-from ondot.store.connection import Record
+from ondot.store.connection import Connection, Record
 from ondot.store.database import Database
 from ondot.store.dead_letters import find_job_names
 from ondot.store.executions import read_executions
@@ -74,6 +74,10 @@ OF_JOBS: Final = frozenset({Kind.RUN, Kind.EXECUTION, Kind.DEAD_LETTER, Kind.BAC
 """Known by their ids; the name is that of a job, or of a type."""
 
 
+WITH_CREDENTIALS: Final = frozenset({Kind.CHANNEL, Kind.PING, Kind.HOOK, Kind.KEY, Kind.USER, Kind.SECRET})
+"""Kinds whose tables no reader under row security may read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A text to look for, and the caller. `shows`: whether the caller may know a pool; `sees_fleet`: all processes."""
@@ -107,27 +111,35 @@ def kinds_for(caller: Caller, wanted: Collection[Kind]) -> list[Kind]:
 
 
 async def find(database: Database, asked: Asked) -> Found:
-    caller = asked.caller
     candidates: list[Candidate] = []
-    async with database.reading(caller.tenant_no) as connection:
-        pools = None if caller.pools is None else await find_pools(connection, sorted(caller.pools))
-        finding = Finding(
-            connection,
-            caller.tenant_no,
-            Sought(asked.text),
-            asked.limit,
-            asked.is_exact,
-            None if pools is None else list(pools.values()),
-        )
-        for look, kinds in _LOOKS:
-            if kinds.intersection(asked.kinds):
-                candidates += await look(finding, asked)
-        near = [] if candidates or not asked.is_exact else await _near(finding, asked)
+    names: list[str] = []
+    is_cut = False
+    kept_back = [kind for kind in asked.kinds if kind in WITH_CREDENTIALS]
+    readable = [kind for kind in asked.kinds if kind not in WITH_CREDENTIALS]
+    for kinds, opened in ((readable, database.reading(asked.caller.tenant_no)), (kept_back, database.connection())):
+        if not kinds:
+            continue
+        part = replace(asked, kinds=kinds)
+        async with opened as connection:
+            finding = await _finding(connection, part)
+            for look, of in _LOOKS:
+                if of.intersection(kinds):
+                    candidates += await look(finding, part)
+            if not candidates and asked.is_exact:
+                names += await _similar_names(finding, part)
+        is_cut = is_cut or finding.is_cut
     candidates += await _find_of_installation(database, asked)
     candidates = [each for each in candidates if each.match in NAMES_IT or not asked.is_exact]
     candidates.sort(key=order_of)
-    is_cut = finding.is_cut or len(candidates) > asked.limit
-    return Found(candidates[: asked.limit], is_cut, [] if candidates else near)
+    near = [] if candidates or not names else await _nearest(asked, names)
+    return Found(candidates[: asked.limit], is_cut or len(candidates) > asked.limit, near)
+
+
+async def _finding(connection: Connection, asked: Asked) -> Finding:
+    caller = asked.caller
+    pools = None if caller.pools is None else await find_pools(connection, sorted(caller.pools))
+    pool_nos = None if pools is None else list(pools.values())
+    return Finding(connection, caller.tenant_no, Sought(asked.text), asked.limit, asked.is_exact, pool_nos)
 
 
 async def _find_jobs(finding: Finding, asked: Asked) -> list[Candidate]:
@@ -309,8 +321,8 @@ async def _job_names(finding: Finding, ids: Iterable[JobId]) -> dict[JobId, str]
     return await find_job_names(finding.connection, finding.tenant_no, wanted) if wanted else {}
 
 
-async def _near(finding: Finding, asked: Asked) -> list[str]:
-    """Names of the same kinds that a misspelt text may mean."""
+async def _similar_names(finding: Finding, asked: Asked) -> list[str]:
+    """Names of these kinds among which a misspelt text is looked for."""
     sought = Sought(asked.text[:LONGEST])
     wide = Finding(finding.connection, finding.tenant_no, sought, SIMILAR, is_exact=False, pool_nos=finding.pool_nos)
     names: list[str] = []
@@ -322,6 +334,10 @@ async def _near(finding: Finding, asked: Asked) -> list[str]:
     for look, kinds in _LOOKS:
         if kinds & _FEW and kinds.intersection(asked.kinds):
             names += [each.name for each in await look(every, asked)]
+    return names
+
+
+async def _nearest(asked: Asked, names: Sequence[str]) -> list[str]:
     # Thousands of comparisons take some 50 ms: other requests must not wait for them.
     unique = list(dict.fromkeys(names))
     return await asyncio.to_thread(get_close_matches, asked.text[:64], unique, NEAR)

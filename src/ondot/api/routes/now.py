@@ -91,8 +91,9 @@ async def now(
     """What runs, waits and comes next."""
     database, tenant_no = services.database, view.caller.tenant_no
     is_one_of_several = await database.tenants.are_several()
-    async with database.reading(tenant_no) as connection:
+    async with database.connection() as connection:
         fleet = await store.count_fleet(connection, None if view.is_whole else tenant_no)
+    async with database.reading(tenant_no) as connection:
         pools = await store.list_pools_at_work(connection, tenant_no)
         running = await store.list_running(connection, tenant_no, limit)
         coming = await store.list_coming_fires(connection, tenant_no, planned=PLANNED_READ, timers=MOST_FIRES)
