@@ -61,6 +61,8 @@ async def test_a_handle_returns_what_the_function_returned(world: World) -> None
     assert handle == same
     assert len({handle, same}) == 1
     assert repr(handle) == f"<Handle {handle.id} of divide>"
+    with pytest.raises(TypeError, match=f"Pass its id, '{handle.id}'"):
+        pickle.dumps(handle)
 
 
 @proves("D2")

@@ -13,7 +13,7 @@ job ran several times, because a person ran it again, the latest run counts.
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar, cast
 from uuid import UUID
 
 from ondot.model.errors import NotFound
@@ -85,6 +85,12 @@ class JobHandle:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"A handle has a client with its API key, so it is not pickled. Pass its id, {self.id!r}, and get the same "
+            "handle there: `send_invoice.handle(id)`, or `app.handle(id)`."
+        )
 
     async def state(self) -> str:
         """The state of its latest run; PENDING before there is one."""
