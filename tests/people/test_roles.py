@@ -19,7 +19,7 @@ from tests.world import every, failed, job
 ROLES: Final = (Role.VIEWER, Role.OPERATOR, Role.EDITOR, Role.ADMIN, Role.OWNER)
 OF_ONES_OWN: Final = {"/sign-out", "/account/password", "/account/sessions"}
 """Forms that every person may send."""
-OF_EDITORS: Final = {"/jobs/new", "/jobs/ID/edit"}
+OF_EDITORS: Final = {"/jobs/new", "/jobs/ID/edit", "/functions/f"}
 UUIDS: Final = r"[0-9a-f]{8}-[0-9a-f-]{27}"
 
 UNKNOWN: Final = str(uuid4())
@@ -145,6 +145,7 @@ async def addresses(place: Place) -> list[tuple[str, str, Right]]:
     found = [(template, path, Right.JOBS_READ) for template, path in for_all]
     of_jobs = ("/jobs/new", *(f"{path}/{what}" for path in filled["job"] for what in ("edit", "duplicate")))
     found += [("job_form", path, Right.JOBS_WRITE) for path in of_jobs]
+    found.append(("function", "/functions/f", Right.JOBS_READ))
     for page in PAGES:
         paths = filled[page.template] if "{" in page.path else [page.path]
         found += [(page.template, path, page.right) for path in paths]

@@ -221,6 +221,7 @@ async def test_pages_of_jobs_fit_their_screen_and_axe_finds_nothing(
 
 @proves("O5")
 async def test_the_form_of_a_job_works_without_javascript(world: World, page: Served, browser: Browser) -> None:
+    await world.worker()  # has registered the function
     visitor = await visit(browser, f"{page.url}/jobs/new", java_script_enabled=False)
     tab = visitor.page
     await tab.get_by_label("Name", exact=True).fill("plain")

@@ -10,6 +10,7 @@ from itertools import pairwise
 from urllib.parse import urlsplit
 
 import pytest
+from msgspec import structs
 
 from ondot.document.parse import job_spec, job_specs
 from ondot.document.requests import preview_request, run_payload
@@ -18,11 +19,12 @@ from ondot.model.access import Role
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.keys import new_key
 from ondot.store.keys import add_key
+from ondot.store.known_functions import ALL_TENANTS, register_functions
 from ondot.ui.examples import EXAMPLE_ID
 from ondot.ui.reference import read_reference
 from tests.proves import proves
 from tests.ui.serving import Served, served
-from tests.world import World
+from tests.world import FUNCTIONS, OF_WORLD, World
 
 READERS: dict[str, Callable[[object, datetime], object]] = {
     "/v1/jobs": job_spec,
@@ -108,6 +110,8 @@ async def test_every_example_of_the_docs_is_accepted(world: World) -> None:
     key = new_key(id_)
     async with world.database.connection() as connection:
         await add_key(connection, id_, DEFAULT_TENANT, "docs", key, role=Role.OWNER)
+        named = structs.replace(FUNCTIONS[0], name="daily_report")
+        await register_functions(connection, ALL_TENANTS, OF_WORLD, [named])
     async with served(world.database, auth="on") as page:
         shown = calls((await page.client.get("/docs")).text)
         # The named tenant and secret are created first and deleted last.

@@ -158,7 +158,7 @@ def _compile(definition: Definition) -> Check | None:
         return None
     try:
         return Check(definition.schema)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         log.warning("function.schema_ignored", function=definition.name, why=str(error))
         return None
 

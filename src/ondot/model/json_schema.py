@@ -6,8 +6,9 @@ that is not known here restricts nothing: the worker decodes the arguments in an
 A check makes at most `MAX_STEPS` steps and goes `MAX_DEPTH` deep, and accepts what it has not looked at: nested `anyOf`
 takes exponential time. Formats accept what the worker's decoder accepts, neither more nor less.
 
-Compiled once, a check of a small payload takes a few microseconds (`jsonschema` takes a hundred times as long, and
-knows our formats no better).
+Compiled once, a check of four arguments takes 9 µs of the processor, one of a single argument 3. `jsonschema` takes 32;
+`jsonschema_rs` takes 0.2, and would be one more compiled dependency for 3 % of a request. Neither has these bounds and
+formats.
 """
 
 import operator
@@ -163,7 +164,11 @@ class _Compiler:
             rule = known.get(ref)
             if rule is None:
                 self._nodes = 0
-                rule = known[ref] = self.compile(resolve(self._root, ref))
+                try:
+                    rule = self.compile(resolve(self._root, ref))
+                except (ValueError, RecursionError):
+                    rule = _accept
+                known[ref] = rule
             rule(value, path, look)
 
         return check
@@ -173,13 +178,13 @@ class _Compiler:
         rules = (
             {name: self.compile(below) for name, below in properties.items()} if isinstance(properties, Mapping) else {}
         )
-        required = [name for name in schema.get("required", ()) if isinstance(name, str)]
+        required = [name for name in _listed(schema, "required") if isinstance(name, str)]
         others: Rule | None = None
         if "additionalProperties" in schema:
             allowed = schema["additionalProperties"]
             others = None if allowed is True else self.compile(allowed)
         is_closed = schema.get("additionalProperties") is False
-        least, most = schema.get("minProperties"), schema.get("maxProperties")
+        least, most = _count(schema, "minProperties"), _count(schema, "maxProperties")
 
         def check(value: Any, path: Path, look: _Look) -> None:
             if not isinstance(value, dict):
@@ -205,9 +210,9 @@ class _Compiler:
         return check
 
     def _list(self, schema: Mapping[str, Any]) -> Rule:
-        first = [self.compile(one) for one in schema.get("prefixItems", ())]
+        first = [self.compile(one) for one in _listed(schema, "prefixItems")]
         rest = self.compile(schema["items"]) if "items" in schema else None
-        least, most = schema.get("minItems"), schema.get("maxItems")
+        least, most = _count(schema, "minItems"), _count(schema, "maxItems")
         is_set = schema.get("uniqueItems") is True
 
         def check(value: Any, path: Path, look: _Look) -> None:
@@ -227,6 +232,16 @@ class _Compiler:
                 look.reject(path, f"{_name(path)} must not have an entry twice.")
 
         return check
+
+
+def _listed(schema: Mapping[str, Any], keyword: str) -> list[Any]:
+    found = schema.get(keyword)
+    return found if isinstance(found, list) else []
+
+
+def _count(schema: Mapping[str, Any], keyword: str) -> int | None:
+    found = schema.get(keyword)
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
 
 
 def _accept(_value: Any, _path: Path, _look: _Look) -> None:
@@ -300,9 +315,9 @@ def resolve(root: Schema, ref: str) -> object:
 # Kinds of values -----------------------------------------------------------------------------------------------------
 
 
-def is_whole(value: Any) -> bool:
-    """1.0 is one, as JSON Schema has it and msgspec decodes it."""
-    return (isinstance(value, int) and not isinstance(value, bool)) or (isinstance(value, float) and value.is_integer())
+def _is_whole(value: Any) -> bool:
+    """1.0 is none: the worker's decoder rejects it, too."""
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 _TYPES: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
@@ -312,13 +327,13 @@ _TYPES: Final[dict[str, tuple[str, Callable[[Any], bool]]]] = {
     "boolean": ("true or false", lambda value: isinstance(value, bool)),
     "null": ("null", lambda value: value is None),
     "number": ("a number", lambda value: isinstance(value, (int, float)) and not isinstance(value, bool)),
-    "integer": ("a whole number", is_whole),
+    "integer": ("a whole number", _is_whole),
 }
 
 
 def _check_type(wanted: object) -> Rule:
     names = wanted if isinstance(wanted, list) else [wanted]
-    known = [_TYPES[name] for name in names if name in _TYPES]
+    known = [_TYPES[name] for name in names if isinstance(name, str) and name in _TYPES]
     if not known or len(known) < len(names):
         return _accept
     words = _or(words for words, _ in known)
@@ -382,15 +397,15 @@ def _is_number(value: Any) -> bool:
 
 def _of_text(schema: Mapping[str, Any]) -> list[Rule]:
     rules: list[Rule] = []
-    least, most = schema.get("minLength"), schema.get("maxLength")
-    if isinstance(least, int) or isinstance(most, int):
+    least, most = _count(schema, "minLength"), _count(schema, "maxLength")
+    if least is not None or most is not None:
 
         def check(value: Any, path: Path, look: _Look) -> None:
             if not isinstance(value, str):
                 return
-            if isinstance(least, int) and len(value) < least:
+            if least is not None and len(value) < least:
                 look.reject(path, f"{_name(path)} must have at least {least} characters, got {len(value)}.")
-            elif isinstance(most, int) and len(value) > most:
+            elif most is not None and len(value) > most:
                 look.reject(path, f"{_name(path)} must have at most {most} characters, got {len(value)}.")
 
         rules.append(check)
@@ -468,7 +483,9 @@ def _name_types(branches: Sequence[object], root: Schema) -> str:
         else:
             kinds = branch.get("type")
             kinds = kinds if isinstance(kinds, list) else [kinds]
-            words += [_TYPES[kind][0] for kind in kinds if kind in _TYPES] or ["another value"]
+            words += [_TYPES[kind][0] for kind in kinds if isinstance(kind, str) and kind in _TYPES] or [
+                "another value"
+            ]
     return _or(words)
 
 

@@ -34,7 +34,9 @@ def parts_of(template: str) -> list[str | dict[str, str]]:
     """The template as a list of literal text and `{"argument": name}`, for those that cannot parse it."""
     parts: list[str | dict[str, str]] = []
     for literal, name, _, _ in Formatter().parse(template):
-        if literal:
+        if literal and parts and isinstance(parts[-1], str):
+            parts[-1] += literal
+        elif literal:
             parts.append(literal)
         if name is not None:
             parts.append({"argument": name})

@@ -14,7 +14,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from math import isfinite
 from pathlib import Path, PurePath
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any, Final
 from uuid import UUID
 
@@ -141,7 +141,9 @@ class MsgspecCodec(Codec):
             raise _misfit(error) from None
 
     def schema(self, ref: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        (schema,), definitions = msgspec.json.schema_components([self._type], schema_hook=_schema_of, ref_template=ref)
+        (schema,), definitions = msgspec.json.schema_components(
+            [_with_formats(self._type)], schema_hook=_schema_of, ref_template=ref
+        )
         return schema, definitions
 
 
@@ -266,6 +268,26 @@ def _encode_result_part(value: Any) -> Any:
 
 
 _RESULTS: Final = msgspec.json.Encoder(enc_hook=_encode_result_part)
+
+
+_FORMATS: Final[dict[Any, Any]] = {
+    datetime: typing.Annotated[datetime, msgspec.Meta(extra_json_schema={"format": "date-time"})],
+    time: typing.Annotated[time, msgspec.Meta(extra_json_schema={"format": "time"})],
+}
+"""msgspec names the format only of those that must have a time zone."""
+
+
+def _with_formats(annotation: Any) -> Any:
+    """The same type, whose schema names the formats of instants. Not inside classes: their fields are the program's."""
+    arguments, origin = typing.get_args(annotation), typing.get_origin(annotation)
+    if annotation in _FORMATS:
+        return _FORMATS[annotation]
+    if not arguments or origin in {typing.Annotated, typing.Literal} or any(isinstance(one, list) for one in arguments):
+        return annotation
+    inner = tuple(map(_with_formats, arguments))
+    if inner == arguments:
+        return annotation
+    return typing.Union[inner] if origin in {typing.Union, UnionType} else origin[inner]  # noqa: UP007
 
 
 def _schema_of(kind: type) -> dict[str, Any]:

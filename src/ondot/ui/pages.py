@@ -45,6 +45,7 @@ from ondot.ui.executions import read_executions
 from ondot.ui.feed import Feed, Read
 from ondot.ui.fleet import read_fleet
 from ondot.ui.forecast import read_forecast
+from ondot.ui.functions import FunctionPages, read_functions
 from ondot.ui.hooks import read_hooks
 from ondot.ui.incidents import read_incident_page, read_incidents_page
 from ondot.ui.job import read_job
@@ -70,6 +71,7 @@ from ondot.ui.step import read_step
 from ondot.ui.tenants import read_tenant, read_tenants
 from ondot.ui.usage import read_usage_page
 from ondot.ui.users import read_users
+from ondot.words.function import options_in_words, workers_in_words
 from ondot.words.size import size_in_words
 
 POLICY = (
@@ -325,6 +327,13 @@ PAGES = (
         "keys",
         lambda database, tenant_no, request: read_keys(database, tenant_no, request.query_params),
         right=Right.KEYS_MANAGE,
+    ),
+    Page(
+        "/functions",
+        "functions",
+        "functions",
+        lambda database, tenant_no, request: read_functions(database, tenant_no, request.query_params),
+        values={"in_words": options_in_words, "count_words": workers_in_words},
     ),
     Page(
         "/forecast",
@@ -583,6 +592,8 @@ def build_pages(
         # Before the page of a job: `new` is no id.
         for method, path, serve in JobPages(site, write_jobs, read_preview, HEADERS).routes():
             router.add_api_route(path, serve, methods=[method])
+    for method, path, serve in FunctionPages(site, write_jobs, HEADERS).routes():
+        router.add_api_route(path, serve, methods=[method])
     for path, serve in routes.items():
         router.add_api_route(path, serve, methods=["GET"])
     for method, path, serve in people.routes():
