@@ -40,6 +40,7 @@ LISTS: Final = (
     "pools",
     "nodes",
     "workers",
+    "functions",
     "views",
     "dead-letters/groups",
     "dead-letters/operations",

@@ -22,6 +22,8 @@ from ondot.targets.processes.process import Process, Stream
 from ondot.targets.text import one_line, storable_bytes
 
 EXITS_WITHIN_S: Final = 1.0
+GONE_WITHIN_S: Final = 5.0
+"""How long after it closed its pipe. On a machine with a load of 20 an exit was seen more than 1 s after that."""
 DETAIL_LINES: Final = 50
 
 
@@ -220,7 +222,7 @@ class Child(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._up_ended.set()
         # A process that has closed its only way to report never will. One that is exiting is gone by then.
-        asyncio.get_running_loop().call_later(EXITS_WITHIN_S, self.kill, "ended by its worker: it closed its pipe")
+        asyncio.get_running_loop().call_later(GONE_WITHIN_S, self.kill, "ended by its worker: it closed its pipe")
 
     def _receive(self, message: Up) -> None:
         match message:
