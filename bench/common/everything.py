@@ -22,7 +22,19 @@ from question import as_text
 
 BENCH = Path(__file__).parent.parent
 QUESTIONS = (
-    *("start", "idle", "schedules", "forecast", "limit", "lifecycle", "http", "submit", "arguments", "latency"),
+    *(
+        "start",
+        "idle",
+        "schedules",
+        "forecast",
+        "limit",
+        "lifecycle",
+        "http",
+        "submit",
+        "enqueue",
+        "arguments",
+        "latency",
+    ),
     *("punctual", "herd", "rest", "running", "backlog", "tenants", "days", "snapshot", "alerts", "peers"),
 )
 LONGEST_S = 3_600
