@@ -72,7 +72,7 @@ async def api(world: World) -> AsyncIterator[Served]:
 
 @proves("O4")
 async def test_bad_alerts_channels_pings_and_notes_are_rejected_with_what_to_do(api: Served) -> None:
-    async with httpx2.AsyncClient(base_url=f"{api.url}/v1") as http:
+    async with httpx2.AsyncClient(base_url=f"{api.url}/v1", timeout=60) as http:
         await http.post("/channels", json={"name": "ops", "email": {"to": ["a@example.com"]}})
         assert (await http.post("/alerts", json={"name": "taken", "when": FAILING})).status_code == 201
         assert (await http.post("/pings", json={"name": "nightly", "period": "1d"})).status_code == 201

@@ -25,7 +25,7 @@ async def api(world: World) -> AsyncIterator[Served]:
 
 
 async def page(api: Served, path: str) -> str:
-    async with httpx2.AsyncClient(base_url=api.url) as client:
+    async with httpx2.AsyncClient(base_url=api.url, timeout=60) as client:
         answer = await client.get(path)
     assert answer.status_code == 200, answer.text
     return answer.text

@@ -13,7 +13,7 @@ from tests.world import World, failed
 
 @proves("O1", "O2")
 async def test_a_saved_view_lists_what_its_query_finds(world: World) -> None:
-    async with served(world.database) as api, httpx2.AsyncClient(base_url=api.url) as http:
+    async with served(world.database) as api, httpx2.AsyncClient(base_url=api.url, timeout=60) as http:
 
         async def run(*words: str) -> Any:
             return await asyncio.to_thread(ondot, *words, url=api.url)
