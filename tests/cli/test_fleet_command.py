@@ -98,6 +98,7 @@ async def test_owners_and_since_when_are_shown(world: World) -> None:
             assert words in shown.out
         assert "All 64 partitions have an owner" in flat(shown.out)
         assert "\x1b" not in shown.out
+        assert (await run(page, "-o", "name")).out.split() == [str(first), str(second), str(worker.id)]
         seen = json.loads((await run(page, "-o", "json")).out)
         assert [entry["id"] for entry in seen["nodes"]["items"]] == [str(first), str(second)]
         assert [entry["id"] for entry in seen["workers"]["items"]] == [str(worker.id)]

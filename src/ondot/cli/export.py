@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 LISTS: Final = (
     "jobs",
+    "functions",
     "executions",
     "dead-letters",
     "runs",

@@ -7,7 +7,7 @@ import typer
 
 from ondot.cli.calling import ask
 from ondot.cli.options import Output
-from ondot.cli.output import Format, console, show, show_document
+from ondot.cli.output import Format, console, show, show_document, show_items
 from ondot.cli.pages import gather
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ async def _read(client: "Client") -> Json:
 
 
 def _show(seen: Json, output: Format) -> None:
+    if output is Format.NAME:
+        return show_items(seen, [*seen["nodes"]["items"], *seen["workers"]["items"]], output)
     if not output.is_table:
         return show_document(seen, output)
     from ondot.cli.fleet_views import fleet_screen

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ondot.cli.listing import Listing
-from ondot.cli.output import Json, card, cell, compact, relative, table
+from ondot.cli.output import Json, card, cell, compact, table, when
 from ondot.words.function import describe_argument, list_arguments, options_in_words, workers_in_words
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def function_table(functions: Iterable[Json], now: datetime) -> Listing:
 
 def function_card(function: Json, now: datetime) -> "Table":
     runs = [
-        f"{run['state'].lower()} {relative(run['fire_at'], now)}  {run['execution_id']}"
+        f"{run['state'].lower()} {when(run['fire_at'], now)}  {run['execution_id']}"
         for run in function["latest_executions"]
     ]
     releases = [

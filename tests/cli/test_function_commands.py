@@ -1,0 +1,40 @@
+"""`ondot function`, and what commands say about a function, against the API as it is served."""
+
+import asyncio
+import json
+
+from ondot.flow.known_functions import register
+from ondot.model.app_release import AppRelease
+from ondot.model.ids import DEFAULT_TENANT
+from ondot.sdk.app import Ondot
+from ondot.sdk.declared import declare_functions
+from tests.cli.running import Ran, ondot
+from tests.proves import proves
+from tests.ui.serving import Served, served
+from tests.world import World
+
+app = Ondot(name="shop", release="7")
+
+
+@app.job(retries=0)
+def charge(customer: int, amount: float = 1.0) -> None:
+    """Charge a customer."""
+
+
+async def run(page: Served, *words: str) -> Ran:
+    return await asyncio.to_thread(ondot, *words, url=page.url)
+
+
+@proves("D1", "D5")
+async def test_a_function_is_shown_with_its_arguments_and_latest_runs(world: World) -> None:
+    await register(world.database, AppRelease("shop", "7"), declare_functions(app), frozenset({DEFAULT_TENANT}))
+    async with served(world.database) as page:
+        created = await run(page, "job", "create", "--function", "charge", "--payload", '{"customer": 7}', "-o", "json")
+        execution = json.loads((await run(page, "execution", "list", "-o", "json")).out)["items"][0]
+
+        shown = await run(page, "function", "get", "charge")
+
+    assert (created.err, shown.err, shown.code) == ("", "", 0)
+    assert "Charge a customer." in shown.out
+    assert execution["id"] in shown.out
+    assert ["customer", "whole", "number", "required"] in [line.split() for line in shown.out.splitlines()]
