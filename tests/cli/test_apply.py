@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from ondot.cli.apply import differences, in_sum, jobs_of_file, result_of
-from tests.cli.running import Ran, ondot
+from tests.cli.running import Ran, ondot, without_warnings
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World
@@ -31,7 +31,7 @@ async def apply(page: Served, tmp_path: Path, content: object, *words: str) -> R
 
 
 def results(ran: Ran) -> dict[str, tuple[str, int, list[str]]]:
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, without_warnings(ran)) == (0, "")
     items = json.loads(ran.out)["items"]
     return {item["key"]: (item["result"], item["version"], item["changes"]) for item in items}
 

@@ -38,3 +38,17 @@ async def test_a_function_is_shown_with_its_arguments_and_latest_runs(world: Wor
     assert "Charge a customer." in shown.out
     assert execution["id"] in shown.out
     assert ["customer", "whole", "number", "required"] in [line.split() for line in shown.out.splitlines()]
+
+
+@proves("D1", "D5")
+async def test_a_warning_is_on_standard_error_also_in_a_script(world: World) -> None:
+    await register(world.database, AppRelease("shop", "7"), declare_functions(app), frozenset({DEFAULT_TENANT}))
+    body = {"key": "k", "name": "k", "every": "1h", "function": "chrage"}
+    async with served(world.database) as page:
+        created = await run(page, "job", "create", "--function", "chrage", "-o", "json")
+        applied = await asyncio.to_thread(ondot, "job", "apply", "-f", "-", url=page.url, stdin=json.dumps(body))
+
+    warning = "No worker has registered 'chrage'. Did you mean 'charge'?"
+    assert created.err == f"Warning: {warning}\n"
+    assert json.loads(created.out)["warnings"][0]["detail"] == warning
+    assert (applied.code, applied.err) == (0, f"Warning: k: {warning}\n")

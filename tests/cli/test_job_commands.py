@@ -6,7 +6,7 @@ from typing import Any
 
 from ondot.flow.change.change import delete, pause
 from ondot.model.ids import DEFAULT_TENANT
-from tests.cli.running import Ran, ondot
+from tests.cli.running import Ran, ondot, without_warnings
 from tests.proves import proves
 from tests.ui.serving import Served, served
 from tests.world import World, every, job
@@ -17,7 +17,7 @@ async def run(page: Served, *words: str) -> Ran:
 
 
 def answer(ran: Ran) -> dict[str, Any]:
-    assert (ran.code, ran.err) == (0, "")
+    assert (ran.code, without_warnings(ran)) == (0, "")
     document = json.loads(ran.out)
     assert isinstance(document, dict)
     return document

@@ -11,10 +11,11 @@ from rich.console import Console, RenderableType
 from ondot.cli import output, views
 from ondot.cli.errors import exit_code, expected_error, message_of, named_once
 from ondot.cli.output import Format
-from ondot.cli.pages import gather, show_page
+from ondot.cli.pages import DEFAULT_LIMIT, gather, show_page
 from ondot.model import errors
 from ondot.model.errors import Fault, InvalidBody, Misconfigured, OndotError
 from tests.cli.samples import EXECUTION_ID, JOB_ID, execution, job
+from tests.proves import proves
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
 
@@ -158,6 +159,18 @@ def test_json_keeps_letters_and_survives_invalid_text(capsys: pytest.CaptureFixt
 def test_json_lines_are_one_for_each_thing(capsys: pytest.CaptureFixture[str]) -> None:
     show_page({"items": [job(), job()], "next_cursor": None}, output.Format.JSONL, views.job_table, none="")
     assert [json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()] == [JOB_ID, JOB_ID]
+
+
+@proves("D5")
+@pytest.mark.parametrize("form", [output.Format.TABLE, output.Format.JSONL, output.Format.NAME])
+@pytest.mark.parametrize(("count", "is_chosen"), [(DEFAULT_LIMIT, False), (3, True)])
+def test_a_list_that_was_cut_by_no_choice_says_so_to_scripts(
+    form: output.Format, count: int, is_chosen: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = {"items": [job()] * count, "next_cursor": "c"}
+    show_page(page, form, views.job_table, none="")
+    said = "" if is_chosen else "There are more than these 50. Show more with --limit.\n"
+    assert capsys.readouterr().err == said
 
 
 def test_an_empty_list_prints_a_sentence_only_for_people(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from ondot.cli.calling import ask
 from ondot.cli.errors import named_once
 from ondot.cli.flags import parse_json, text_of_file
 from ondot.cli.options import Output
-from ondot.cli.output import Format, show, show_items, show_line, show_progress
+from ondot.cli.output import Format, show, show_items, show_line, show_notice
 from ondot.cli.pages import LARGEST_PAGE
 from ondot.model.errors import Fault, InvalidBody, NotFound
 
@@ -138,7 +138,7 @@ async def _send(client: "Client", bodies: Sequence[Json]) -> list[Json]:
         fields = differences(before, _spec_of(job)) if before and result == CHANGED else []
         results.append(_result(job["id"], body["key"], job["name"], result, job["version"], fields))
         for warning in job.get("warnings", ()):
-            show_progress(f"Warning: {body['key']}: {warning['detail']}")
+            show_notice(f"Warning: {body['key']}: {warning['detail']}")
     return results
 
 

@@ -10,7 +10,7 @@ from ondot.cli.calling import ask
 from ondot.cli.complete import complete_names
 from ondot.cli.execution import end_with
 from ondot.cli.options import Cursor, Limit, Output, Payload, Wait
-from ondot.cli.output import Format, show, show_document, show_line, show_progress
+from ondot.cli.output import Format, show, show_document, show_line, show_notice
 from ondot.cli.pages import gather, show_page
 from ondot.cli.waiting import first_execution, until_ended
 
@@ -80,7 +80,7 @@ def run(
 
     job, execution, ended = ask(question)
     for warning in job.get("warnings", ()):
-        show_progress(f"Warning: {warning['detail']}")
+        show_notice(f"Warning: {warning['detail']}")
     if ended is not None:
         return end_with(ended, output)
     if not output.is_table:

@@ -34,7 +34,7 @@ from ondot.cli.options import (
     Wait,
     Yes,
 )
-from ondot.cli.output import Format, ListFormat, show, show_answer, show_document, show_line, show_progress
+from ondot.cli.output import Format, ListFormat, show, show_answer, show_document, show_line, show_notice
 from ondot.cli.pages import gather, show_csv, show_page
 from ondot.cli.view import query_of
 from ondot.cli.waiting import first_execution, until_ended
@@ -96,7 +96,7 @@ def create(
 
 def _show_warnings(job: Json) -> None:
     for warning in job.get("warnings", ()):
-        show_progress(f"Warning: {warning['detail']}")
+        show_notice(f"Warning: {warning['detail']}")
 
 
 @app.command()

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ondot.sdk.client import Client
 
 LARGEST_PAGE: Final = 1000
+DEFAULT_LIMIT: Final = 50
 
 Json = dict[str, Any]
 
@@ -59,16 +60,27 @@ def show_page(
     form = Format(output)
     if not form.is_table:
         show_items(page, items, form)
-        if through and form in {Format.JSONL, Format.NAME}:
-            show_notice(_go_on(page))
+        if form in {Format.JSONL, Format.NAME}:
+            if through:
+                show_notice(_go_on(page))
+            else:
+                _say_if_cut(page)
     elif items:
         show(draw(items, datetime.now(UTC)), form)
         if through:
             show_line(_go_on(page))
-        elif page.get("next_cursor"):
-            show_progress(f"There are more than these {len(items)}. Show more with --limit.")
+        else:
+            _say_if_cut(page)
     else:
         show_line(_go_on(page) if through else none)
+
+
+def _say_if_cut(page: Json) -> None:
+    """To scripts only if the limit may be one that nobody chose: `ondot job list -o name | …` must not miss jobs."""
+    if page.get("next_cursor"):
+        count = len(page["items"])
+        say = show_notice if count == DEFAULT_LIMIT else show_progress
+        say(f"There are more than these {count}. Show more with --limit.")
 
 
 def _go_on(page: Json) -> str:
