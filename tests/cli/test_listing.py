@@ -136,6 +136,15 @@ def test_columns_go_in_the_declared_order_and_the_name_stays() -> None:
     assert all(head[0] == "NAME" for head in heads)
 
 
+@proves("D5")
+def test_a_name_of_usual_length_is_whole_at_80_columns_and_columns_beside_it_go_first() -> None:
+    names = ["nightly_export_of_orders", "nightly_export_of_orders_eu"]
+    head, first, second = drawn(views.job_table([job(name=name) for name in names], NOW), 80)
+    assert "ID" not in head.split()
+    assert first.split()[0] == names[0]
+    assert second.split()[0] == names[1]
+
+
 def test_the_id_of_an_execution_is_whole_at_80_columns() -> None:
     for line in drawn(LISTS["executions"](), 80)[1:]:
         assert line.startswith(EXECUTION_ID)

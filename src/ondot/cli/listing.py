@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 GAP: Final = 2
 LEAST: Final = 10
 """A column is dropped before the others get narrower than this."""
+LEAST_NAME: Final = 24
+"""The same for the first column that may be cut, the name: `send_invo…` may be several jobs."""
 _BLANKS: Final = re.compile(r"\s+")
 
 
@@ -31,6 +33,7 @@ class Listing:
         unknown = {*drop, *whole, *wide} - set(columns)
         assert not unknown, f"no such column: {unknown}"
         self.columns, self.drop, self.whole, self.wide = columns, drop, whole, wide
+        self.name = next((column for column in columns if column not in whole), None)
         self.rows: list[tuple[str | Text, ...]] = []
 
     def add_row(self, *cells: "str | Text | None") -> None:
@@ -59,19 +62,28 @@ class Listing:
     def _fit(self, natural: dict[str, int], width: int) -> dict[str, int]:
         widths = dict(natural)
         for name in self.drop:
-            least = sum(size if key in self.whole else min(size, LEAST) for key, size in widths.items())
-            if least + GAP * (len(widths) - 1) <= width:
+            needed = sum(size if key in self.whole else min(size, self._least(key)) for key, size in widths.items())
+            if needed + GAP * (len(widths) - 1) <= width:
                 break
             widths.pop(name, None)
         while (over := sum(widths.values()) + GAP * (len(widths) - 1) - width) > 0:
-            # The widest gives way, down to the next one; a whole column only when nothing else is left.
-            flexible = {key: size for key, size in widths.items() if key not in self.whole and size > LEAST} or widths
+            # The widest gives way, down to the next one: first what is more than needed, then the name, then the rest.
+            least = self._least if any(map(self._may_shrink, widths.items())) else lambda _: LEAST
+            flexible = {key: size for key, size in widths.items() if key not in self.whole and size > least(key)}
+            flexible = flexible or widths
             widest = max(flexible, key=lambda key: flexible[key])
             below = sorted(flexible.values())[-2] if len(flexible) > 1 else 0
-            widths[widest] -= max(1, min(over, flexible[widest] - max(below, LEAST)))
+            widths[widest] -= max(1, min(over, flexible[widest] - max(below, least(widest))))
             if widths[widest] <= 0:
                 del widths[widest]
         return widths
+
+    def _least(self, column: str) -> int:
+        return LEAST_NAME if column == self.name else LEAST
+
+    def _may_shrink(self, column: tuple[str, int]) -> bool:
+        name, size = column
+        return name not in self.whole and size > self._least(name)
 
 
 def _on_one_line(cell: "str | Text") -> "Text":
