@@ -13,7 +13,7 @@ help: ## list the commands
 up: $(VENV)/server ## ondot with an embedded PostgreSQL and a few demo jobs; Ctrl-C stops it
 	@$(BIN)/ondot up --demo
 
-test: $(VENV)/dev ## all tests but the longest: about 17 minutes on 2 cores
+test: $(VENV)/dev ## all tests but the longest: about 20 minutes on 2 cores
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/run.sh
 
 test-all: $(VENV)/dev ## the rest: fault campaigns, and SQL on the oldest supported PostgreSQL (run `make test` too)
