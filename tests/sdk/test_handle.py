@@ -58,11 +58,21 @@ async def test_a_handle_returns_what_the_function_returned(world: World) -> None
     assert "SUCCEEDED" in str(await handle.explain())
     same = app.handle(handle.id)
     assert await same.result() == 2.0
+    assert await same.result(timeout=0) == 2.0
     assert handle == same
     assert len({handle, same}) == 1
     assert repr(handle) == f"<Handle {handle.id} of divide>"
     with pytest.raises(TypeError, match=f"Pass its id, '{handle.id}'"):
         pickle.dumps(handle)
+
+
+@proves("D2")
+async def test_without_time_to_wait_a_handle_asks_once(world: World) -> None:
+    later = await divided(world, 6, 3, **{"in": "1h"})
+    with pytest.raises(TimeoutError, match="has not ended within 0 s"):
+        await later.result(timeout=0)
+    with pytest.raises(ResultGone):
+        await app.handle(STRANGER).result(timeout=0)
 
 
 @proves("D2")

@@ -102,8 +102,9 @@ async def test_threads_enqueue_and_wait_for_results_at_the_same_time(world: Worl
         with pytest.raises(TypeError, match="double"):
             double.sync.enqueue("two")
         one.cancel("done")
-        with pytest.raises(NotSucceeded, match="CANCELLED"):
+        with pytest.raises(NotSucceeded, match="CANCELLED") as cancelled:
             one.result(60)
+        assert cancelled.value.__context__ is None, "its traceback shows what happened, and nothing else"
         with pytest.raises(TimeoutError):
             other.result(0.01)
         app.client.sync.close()

@@ -54,6 +54,16 @@ class AwaitedJobs:
             if not self._awaited:
                 self._changed.set()
 
+    async def end_now(self, job_id: str) -> Ended:
+        """Ask once. Raises TimeoutError if the job has not ended, and NotFound."""
+        answer = await self._client.wait_for_jobs([job_id], 0)
+        if answer["unknown"]:
+            await self._client.get_job(job_id)
+        if not answer["items"]:
+            raise TimeoutError
+        ended: Ended = answer["items"][0]
+        return ended
+
     async def _ask(self) -> None:
         away_since_s: float | None = None
         try:

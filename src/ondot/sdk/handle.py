@@ -134,8 +134,9 @@ class JobHandle:
         """The latest run, once the job has ended."""
         timeout_s = None if timeout is None else seconds_of("timeout", timeout)
         try:
-            async with asyncio.timeout(timeout_s):
-                ended: Ended = await awaited_jobs(self._client).end_of(self.id)
+            async with asyncio.timeout(timeout_s or None):
+                jobs = awaited_jobs(self._client)
+                ended = await (jobs.end_now(self.id) if timeout_s == 0 else jobs.end_of(self.id))
         except NotFound as error:
             raise self._not_found(error) from None
         except TimeoutError:
@@ -180,8 +181,9 @@ class Handle(JobHandle, Generic[R]):
     async def result(self, timeout: Duration | None = None) -> R:  # noqa: ASYNC109 - as asyncio.wait_for
         """What the function returned, once it has succeeded.
 
-        Raises NotSucceeded if it ended otherwise, TimeoutError if it has not ended in time, ResultGone if its history
-        is no longer kept, and NotCommitted before the commit of the transaction that it was enqueued in.
+        Raises NotSucceeded if it ended otherwise, TimeoutError if it has not ended in time (0: it asks once),
+        ResultGone if its history is no longer kept, and NotCommitted before the commit of the transaction that it was
+        enqueued in.
         """
         ended = await self._end(timeout)
         if ended["state"] != "SUCCEEDED":

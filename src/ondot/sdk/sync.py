@@ -155,15 +155,22 @@ def _as_blocking(value: Any) -> Any:
 def _finish(target: Any, name: str, coroutine: Coroutine[Any, Any, T]) -> T:
     if _has_blocking_transaction(target):
         return _drive(coroutine)
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
+    if not _runs_a_loop():
         return _PROCESS.bridge().call(lambda: coroutine)
     coroutine.close()
     raise RuntimeError(
         f"`.sync` blocks, and this thread runs an event loop, which would stand still. Write `await {_shown(target)}"
         f".{name}(…)` without `.sync`; in a plain function that async code calls, use `asyncio.to_thread`."
     )
+
+
+def _runs_a_loop() -> bool:
+    """Apart from the call, so that no traceback of a failed call begins with "no running event loop"."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _shown(target: Any) -> str:

@@ -52,10 +52,13 @@ class WorldTransport(httpx2.AsyncBaseTransport):
         return await asyncio.wrap_future(answering)
 
     async def _answer(self, request: httpx2.Request) -> httpx2.Response:
-        if request.url.path != WAIT or self.run_due is None or not await asyncio.shield(self.run_due()):
+        if request.url.path != WAIT or self.run_due is None:
+            return await self._asgi.handle_async_request(request)
+        asked = msgspec.json.decode(await request.aread())
+        if not asked["wait"] or not await asyncio.shield(self.run_due()):
             return await self._asgi.handle_async_request(request)
         # A test awaits a result: what is due runs first. No time passes by itself, so nothing else will ever end.
-        body = msgspec.json.encode({**msgspec.json.decode(await request.aread()), "wait": 0})
+        body = msgspec.json.encode({**asked, "wait": 0})
         headers = {"content-type": "application/json"}
         response = await self._asgi.handle_async_request(
             httpx2.Request("POST", request.url, content=body, headers=headers)
