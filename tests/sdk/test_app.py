@@ -332,3 +332,28 @@ def test_a_function_may_have_a_recurrence_rule_and_all_else_a_schedule_has() -> 
 def test_an_error_in_the_options_gives_the_reason(options: dict[str, Any], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         Ondot().job(name="tick", **options)(lambda: None)
+
+
+@proves("D1")
+@pytest.mark.parametrize("name", ["delay", "apply_async", "send", "defer"])
+def test_the_name_that_others_give_to_enqueue_is_answered_with_ours(name: str) -> None:
+    @Ondot().job
+    def crawl(url: str) -> None: ...
+
+    with pytest.raises(AttributeError, match=r"Write `await crawl\.enqueue\(…\)`, or `crawl\.sync\.enqueue\(…\)`"):
+        getattr(crawl, name)
+
+
+@proves("D1")
+def test_what_is_no_function_is_refused_where_it_is_written() -> None:
+    class Crawler:
+        def crawl(self, url: str) -> None: ...
+
+    app = Ondot()
+    with pytest.raises(TypeError, match=r"'0 9 \* \* \*' is no function\. Write options by name"):
+        app.job("0 9 * * *")  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="is no function"):
+        app.job(Crawler)
+    with pytest.raises(TypeError, match="crawl is a method"):
+        app.job(Crawler.crawl)
+    assert app.job(Crawler().crawl).name == "crawl"

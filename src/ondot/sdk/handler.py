@@ -56,6 +56,8 @@ Submit = Callable[[dict[str, Any]], Awaitable[tuple[Answer, bool]]]
 """Creates a job from its body. Returns the API's answer, and False if it was created in the caller's transaction."""
 SubmitMany = Callable[[list[dict[str, Any]]], Awaitable[tuple[list[Answer], bool]]]
 
+OF_OTHERS: Final = frozenset({"apply_async", "defer", "defer_async", "delay", "kiq", "send", "send_with_options"})
+"""What Celery, Dramatiq, Procrastinate and Taskiq call `enqueue`."""
 TASK_NAME: Final = "ondot function "
 """The start of the names of tasks that run functions."""
 
@@ -243,11 +245,18 @@ class Handler(Generic[P, R, C, V]):
         def __getattr__(self, name: str) -> Any:
             if name == "schedule":
                 raise AttributeError(f"Write {self.name}.options(at=…) or .options(in_=…), then .enqueue(…).")
+            if name in OF_OTHERS:
+                raise AttributeError(
+                    f"Write `await {self.name}.enqueue(…)`, or `{self.name}.sync.enqueue(…)` without asyncio; "
+                    f"options before it: {self.name}.options(in_=…).enqueue(…)."
+                )
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _check_parameters(self) -> None:
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise TypeError(f"{self.name} is a generator, which a worker does not iterate. Return the result instead.")
+        if self.parameters.own and self.parameters.own[0].name in ("self", "cls"):
+            raise TypeError(f"{self.name} is a method, and a worker has no object to call it on. Use a function.")
         needed = [p for p in self.parameters.own if p.name in self.parameters.needed]
         if needed and self.timing is not None and "event" not in self.timing:
             names = ", ".join(p.name for p in needed)
@@ -312,6 +321,8 @@ class BoundHandler(Generic[P, R]):
 
 
 def function_name(given: str | None, function: object) -> str:
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f'{function!r:.80} is no function. Write options by name: @app.job(cron="0 9 * * *").')
     name = str(getattr(function, "__name__", "")) if given is None else given
     if not name or name == "<lambda>":
         raise TypeError(f"{function!r} has no name. Give it one: @app.job(name=…).")

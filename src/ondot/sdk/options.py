@@ -120,6 +120,22 @@ SCHEDULES: Final[tuple[str, ...]] = ("cron", "every", "rrule", "event")
 IN_SCHEDULE: Final[tuple[str, ...]] = (*SCHEDULES, "timezone", "jitter", "spread")
 """Options that are fields of the body's schedule."""
 
+NAMED_ELSEWHERE: Final = {
+    "countdown": ("in_",),
+    "delay": ("in_",),
+    "eta": ("at",),
+    "expires": ("start_deadline",),
+    "interval": ("every",),
+    "max_instances": ("concurrency", "key_concurrency"),
+    "queue": ("pool",),
+    "queue_name": ("pool",),
+    "rate_limit": ("rate", "key_rate"),
+    "run_date": ("at",),
+    "tags": ("labels",),
+    "time_limit": ("timeout",),
+}
+"""What Celery, APScheduler, Dramatiq and others call an option."""
+
 RECURRING_ONLY: Final = ("overlap", "key", "pause_after_failures", "expect", "metrics")
 COUNTS: Final = ("retries", "pause_after_failures", "concurrency", "key_concurrency")
 """Options that are whole numbers: a timedelta would become one."""
@@ -196,7 +212,10 @@ def read_enqueue_options(options: Mapping[str, Any], name: str, fields: Mapping[
 def _check_names(options: Mapping[str, Any], known: Mapping[str, Any]) -> None:
     for option in options:
         if option not in known:
-            close = get_close_matches(option, known, n=1)
+            if option in OF_A_CALL and known is JobOptions.__annotations__:
+                raise TypeError(f"`{option}` is for single jobs: write f.options({option}=…).enqueue(…).")
+            named = [name for name in NAMED_ELSEWHERE.get(option, ()) if name in known]
+            close = named or get_close_matches(option, known, n=1)
             advice = f"did you mean `{close[0]}`?" if close else f"there are: {', '.join(known)}."
             raise TypeError(f"A job has no option `{option}`; {advice}")
 
