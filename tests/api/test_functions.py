@@ -7,7 +7,9 @@ import asyncpg
 import msgspec
 import pytest
 
+from ondot.doctor.examine import check_functions
 from ondot.model.ids import TenantNo
+from ondot.sdk.app import Ondot
 from tests.api.conftest import Caller
 from tests.api.deploying import app_of, deploy, stop
 from tests.proves import proves
@@ -265,3 +267,21 @@ async def test_what_the_call_in_sql_gives_wins_and_a_list_cannot_be_part_of_a_ke
 
     with pytest.raises(asyncpg.InvalidParameterValueError, match="regions"):
         await api.world.value(sql, '{"regions": ["eu"]}')
+
+
+@proves("D1")
+async def test_the_doctor_finds_two_apps_with_different_functions_of_one_name_in_one_pool(api: Caller) -> None:
+    shop, bank = app_of(charge), Ondot(name="bank")
+    bank.job(name="charge")(report)
+    await deploy(api, shop)
+    await deploy(api, shop, "2")
+    await deploy(api, bank, pools=("money",))
+    async with api.world.database.connection() as connection:
+        assert (await check_functions(connection, api.world.database.settings)).level == "ok"
+
+    await deploy(api, bank, pools=("money", "default"))
+
+    async with api.world.database.connection() as connection:
+        found = await check_functions(connection, api.world.database.settings)
+    assert found.level == "warning"
+    assert "'charge' of bank and shop, in the pool default" in found.message

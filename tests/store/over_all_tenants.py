@@ -63,6 +63,7 @@ BLOCKS: Final = {
     "forget_unknown_calls": "housekeeping",
     "find_known_calls": "housekeeping, which then moves each within its tenant",
     "count_unknown_calls": "`ondot doctor` counts those of all tenants",
+    "list_shared_names": "`ondot doctor` looks at the workers of all tenants",
     "has_due_deliveries": "schedulers deliver messages of all tenants",
     "find_database_alerts": "says whose alerts they are",
     "start_delivery": "says whose delivery it is",

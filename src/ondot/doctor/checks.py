@@ -351,13 +351,21 @@ def _what(kind: str) -> str:
     return MEANINGS[Kind(kind)].what if kind in {known.value for known in Kind} else kind
 
 
-def judge_functions(waiting: Sequence[tuple[str, int]]) -> Finding:
-    """`waiting`: functions that no worker has, and how many executions wait for each, most first."""
-    if not waiting:
-        return Finding("functions", "ok", "No execution waits for a function that no worker has.")
-    listed = ", ".join(f"{name!r} ({count:,})" for name, count in waiting)
-    message = f"Executions wait for functions that the workers of their pool do not have: {listed}."
-    advice = (
-        "Start workers that have them: `ondot worker MODULE:APP`. `ondot function list` shows those that are known."
-    )
-    return Finding("functions", "warning", message, advice)
+def judge_functions(
+    waiting: Sequence[tuple[str, int]], shared: Sequence[tuple[str, Sequence[str], str]] = ()
+) -> Finding:
+    """`waiting`: functions that no worker has, and how many executions wait for each, most first. `shared`: functions
+    of one name in several apps, with the apps and the pool."""
+    if waiting:
+        listed = ", ".join(f"{name!r} ({count:,})" for name, count in waiting)
+        message = f"Executions wait for functions that the workers of their pool do not have: {listed}."
+        advice = (
+            "Start workers that have them: `ondot worker MODULE:APP`. `ondot function list` shows those that are known."
+        )
+        return Finding("functions", "warning", message, advice)
+    if shared:
+        listed = "; ".join(f"{name!r} of {' and '.join(apps)}, in the pool {pool}" for name, apps, pool in shared)
+        message = f"Different functions have one name, so an execution may run the wrong one: {listed}."
+        advice = "Give one of them another name, @app.job(name=…), or its app another pool."
+        return Finding("functions", "warning", message, advice)
+    return Finding("functions", "ok", "Workers have the functions that executions wait for, one of each name.")

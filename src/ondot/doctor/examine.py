@@ -332,9 +332,10 @@ async def check_limits(connection: "Connection", _settings: Settings) -> Finding
 
 
 async def check_functions(connection: "Connection", _settings: Settings) -> Finding:
-    from ondot.store.known_functions import count_unknown_calls
+    from ondot.store.known_functions import count_unknown_calls, list_shared_names
 
-    return judge_functions(await count_unknown_calls(connection, FUNCTIONS_SHOWN))
+    unknown = await count_unknown_calls(connection, FUNCTIONS_SHOWN)
+    return judge_functions(unknown, await list_shared_names(connection, FUNCTIONS_SHOWN))
 
 
 async def check_dead_letters(connection: "Connection", _settings: Settings) -> Finding:

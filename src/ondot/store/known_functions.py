@@ -170,6 +170,12 @@ async def count_unknown_calls(connection: Connection, limit: int) -> list[tuple[
     return [(row["function"], row["count"]) for row in rows]
 
 
+async def list_shared_names(connection: Connection, limit: int) -> list[tuple[str, list[str], str]]:
+    """Functions of one name in several apps whose workers serve the same pool: name, apps, pool."""
+    rows = await connection.fetch(_SQL["list_shared_names"].text, limit)
+    return [(row["name"], row["apps"], row["pool"]) for row in rows]
+
+
 async def forget_unknown_calls(connection: Connection, limit: int) -> int:
     return int(await connection.fetchval(_SQL["forget_unknown_calls"].text, limit))
 

@@ -187,6 +187,20 @@ UPDATE ondot.gated SET ready_at = $3::timestamptz WHERE execution_id = $2::uuid 
 -- $1 limit
 SELECT function, count(*)::integer AS count FROM ondot.unknown_call GROUP BY function ORDER BY 2 DESC, 1 LIMIT $1::integer;
 
+-- name: list_shared_names :many
+-- index: known_function_pkey
+-- `ondot doctor`: functions of one name in several apps whose live workers serve the same pool. An execution may run in
+-- either. The same code under two names of an app is not among them.
+-- $1 limit
+SELECT DISTINCT f.name, array_agg(DISTINCT f.app) AS apps, p.name AS pool
+FROM ondot.known_function f
+JOIN ondot.worker w ON w.state = 'ALIVE' AND w.app = f.app AND w.app_release = f.release
+     AND (w.tenant_nos IS NULL OR f.tenant_no = 0 OR f.tenant_no = ANY (w.tenant_nos))
+JOIN ondot.pool p ON p.pool_no = ANY (w.pool_nos)
+GROUP BY f.tenant_no, f.name, p.name
+HAVING count(DISTINCT f.app) > 1 AND count(DISTINCT f.digest) > 1
+ORDER BY 1, 3 LIMIT $1::integer;
+
 -- name: forget_unknown_calls :one
 -- locks: rows        index: unknown_call_pkey, execution_pkey
 -- Of executions that have ended: cancelled, expired, or run after their hour.
