@@ -170,6 +170,14 @@ async def test_a_context_is_checked_used_listed_and_removed(world: World, tmp_pa
         assert (await run("job", "list")).code == 5
         await run("context", "use", "prod")
 
+        hidden = await run("context", "use", "prod", url=page.url)
+        assert (hidden.code, hidden.err) == (0, "ONDOT_URL is set here and comes first: unset ONDOT_URL to use prod.\n")
+        last = await run("job", "list", "--context", "prod")
+        assert last.code == 2
+        assert "--context is written before the command: ondot --context NAME …" in last.err
+        bare = await run("context", "add", "bare", "--url", "127.0.0.1:1200")
+        assert "--url: must begin with http://" in bare.err
+
         unsent = await run("job", "list", url=page.url)
         assert unsent.code == 2
         assert "The key of the context prod is not sent" in unsent.err

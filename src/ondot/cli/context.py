@@ -1,5 +1,6 @@
 """`ondot context`: the servers that you use, each with its key; the file is private (`ondot.contexts`)."""
 
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,18 @@ import typer
 
 from ondot.cli.calling import ask_server, find_server
 from ondot.cli.options import Output, Yes
-from ondot.cli.output import Format, card, cell, show, show_answer, show_document, show_line, show_progress, table
+from ondot.cli.output import (
+    Format,
+    card,
+    cell,
+    show,
+    show_answer,
+    show_document,
+    show_line,
+    show_notice,
+    show_progress,
+    table,
+)
 from ondot.cli.pages import show_page
 from ondot.model.errors import Forbidden, Misconfigured, OndotError
 from ondot.model.urls import without_userinfo
@@ -64,7 +76,11 @@ def use(name: ContextName, output: Output = Format.TABLE) -> None:
     with changed_contexts() as versions:
         versions[0].get(name)
         versions.append(replace(versions[0], current=name))
-    show_answer(_describe(versions[-1], name), output, f"Using {name}, {versions[-1].by_name[name].url}.")
+    used = _describe(versions[-1], name)
+    show_answer(used, output, f"Using {name}, {used['url']}.")
+    for variable in ("ONDOT_URL", "ONDOT_CONTEXT"):
+        if os.environ.get(variable):
+            show_notice(f"{variable} is set here and comes first: unset {variable} to use {name}.")
 
 
 @app.command("list")
@@ -148,7 +164,10 @@ def _who(server: "Server") -> Json | None:
 def _check_url(url: str) -> str:
     from ondot.settings import load_settings
 
-    return load_settings(url=url).url.rstrip("/")
+    try:
+        return load_settings(url=url).url.rstrip("/")
+    except Misconfigured as error:
+        raise Misconfigured(error.message.replace("ONDOT_URL:", "--url:")) from None
 
 
 def _read_key() -> str:

@@ -42,6 +42,8 @@ QUOTES: Final = (
     "each * with the names of files."
 )
 TAKES_CRON: Final = frozenset({"explain", "create", "update"})
+OF_ROOT: Final = {"--context": "NAME ", "--tenant": "NAME ", "--debug": ""}
+"""Options before the command, with their value. Some commands have a --tenant of their own."""
 ROLES: Final = frozenset({"up", "api", "scheduler", "worker"})
 
 
@@ -60,6 +62,7 @@ class Reporting(TyperGroup):
             raise typer.Exit(exit_code(expected)) from error
         except typer.TyperException as error:
             _advise_quotes(error)
+            _advise_place(error)
             raise
         except (typer.Exit, typer.Abort, OSError, EOFError):
             raise
@@ -84,6 +87,14 @@ def _advise_quotes(error: Any) -> None:
     message = getattr(error, "message", "")
     if command in TAKES_CRON and message.startswith("Got unexpected extra argument"):
         error.message = f"{message}. {QUOTES}"
+
+
+def _advise_place(error: Any) -> None:
+    """Options of `ondot` itself, as in kubectl or aws, are often written at the end."""
+    option = getattr(error, "option_name", None)
+    if option in OF_ROOT:
+        error.message = f"{option} is written before the command: ondot {option} {OF_ROOT[option]}…"
+        error.possibilities = None
 
 
 def expected_error(error: BaseException) -> OndotError | None:
