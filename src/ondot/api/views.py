@@ -1,5 +1,7 @@
 """Rows of the store as the API shows them."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from ondot.api.responses import (
     priority_class_out,
 )
 from ondot.api.shown_json import shown_json
-from ondot.document.render import render_job
+from ondot.document.render import JobOut, render_job
 from ondot.flow.new_jobs import Accepted
 from ondot.model.execution import Outcome, PriorityClass, State
 from ondot.model.job import JobSpec
@@ -29,15 +31,25 @@ LISTED_PAYLOAD_BYTES: Final = 16 * 1024
 _ENCODER: Final = msgspec.json.Encoder()
 
 
-def created_job_text(jobs: list[Accepted]) -> str:
+Warnings = Mapping[int, Sequence[Any]]
+"""What the creator should know of each job, by its place in the batch."""
+
+
+def created_job_text(jobs: list[Accepted], warnings: Warnings = MappingProxyType({})) -> str:
     """The answer to the creation of one job. A test compares it with what FastAPI makes of `render_job`."""
-    return _ENCODER.encode(render_job(jobs[0], jobs[0].created_at, as_text=True)).decode()
+    return _ENCODER.encode(_render_created(jobs, warnings)[0]).decode()
 
 
-def created_batch_text(jobs: list[Accepted]) -> str:
+def created_batch_text(jobs: list[Accepted], warnings: Warnings = MappingProxyType({})) -> str:
     """The answer to a batch: a megabyte for a thousand jobs, which through pydantic took longer than storing them."""
+    return _ENCODER.encode({"items": _render_created(jobs, warnings)}).decode()
+
+
+def _render_created(jobs: list[Accepted], warnings: Warnings) -> list[JobOut]:
     items = [render_job(job, job.created_at, as_text=True) for job in jobs]
-    return _ENCODER.encode({"items": items}).decode()
+    for place, said in warnings.items():
+        items[place]["warnings"] = [*items[place].get("warnings", ()), *said]
+    return items
 
 
 def execution_out(row: ExecutionRow, spec: JobSpec | None, *, whole: bool = False) -> ExecutionOut:

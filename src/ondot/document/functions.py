@@ -67,12 +67,21 @@ class KnownFunctions:
 
     def __init__(self, functions: Mapping[str, KnownFunction]) -> None:
         self._functions = functions
+        self._nearest: dict[str, str | None] = {}
 
     def get(self, name: str) -> KnownFunction | None:
         return self._functions.get(name)
 
     def nearest(self, name: str) -> str | None:
-        """The name that was probably meant."""
+        """The name that was probably meant. Remembered: a program with a wrong name sends it again and again."""
+        if name in self._nearest or not self._functions:
+            return self._nearest.get(name)
+        if len(self._nearest) >= MAX_NAMED:
+            self._nearest.clear()
+        found = self._nearest[name] = self._find_nearest(name)
+        return found
+
+    def _find_nearest(self, name: str) -> str | None:
         names = list(self._functions)[:MAX_NAMED]
         folded = {known.casefold().replace("-", "_"): known for known in names}
         close = get_close_matches(name.casefold().replace("-", "_"), folded, n=1, cutoff=0.7)

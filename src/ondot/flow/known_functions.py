@@ -1,9 +1,9 @@
 """The functions of each tenant as a process remembers them (D1), and their registration by a worker.
 
-A reading is at most `CACHED_S` old. Meanwhile a job gets the defaults of the release before, and its payload is checked
-by the schema of that release. A function that is not known is looked for again at once, but not more often than each
-`LOOK_AGAIN_S`: a worker that has just started is found, and a flood of wrong names costs ten small statements a second.
-One reading serves all that ask at the same time.
+A reading is replaced after `CACHED_S`, and never older than `OLDEST_S`: a request that comes while another reads gets
+the one before. Meanwhile a job gets the defaults of the release before, and its payload is checked by that schema.
+A function that is not known is looked for again at once, but not more often than each `LOOK_AGAIN_S`: a worker that has
+just started is found, and a flood of wrong names costs ten small statements a second.
 """
 
 import asyncio
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ondot.store.jobs import JobRow
 
 CACHED_S: Final = 0.5
+OLDEST_S: Final = 1.0
 LOOK_AGAIN_S: Final = 0.1
 MAX_TENANTS: Final = 1_000
 WORKERS_SHOWN: Final = 100
@@ -68,11 +69,16 @@ class UnknownFunction:
 
 
 def find_unknown(functions: KnownFunctions, specs: Sequence[JobSpec]) -> dict[int, list[UnknownFunction]]:
-    """The warnings about each of these jobs, by its place."""
+    """The warnings about each of these jobs, by its place. A near name is looked for once for each of the first names:
+    that takes a millisecond among a thousand, and a batch may have ten thousand."""
     warnings = {}
+    known: dict[str, UnknownFunction] = {}
     for place, spec in enumerate(specs):
-        if unknown := functions.unknown_in(spec):
-            warnings[place] = [warn_unknown(name, functions.nearest(name)) for name in unknown[:MAX_WARNINGS]]
+        if unknown := functions.unknown_in(spec)[:MAX_WARNINGS]:
+            for name in unknown:
+                if name not in known:
+                    known[name] = warn_unknown(name, functions.nearest(name) if len(known) < MAX_WARNINGS else None)
+            warnings[place] = [known[name] for name in unknown]
     return warnings
 
 
@@ -113,7 +119,8 @@ class _OfTenant:
         self._reading = asyncio.Lock()
 
     async def read(self, database: Database, max_age_s: float) -> KnownFunctions:
-        if monotonic() - self._read_s >= max_age_s:
+        age_s = monotonic() - self._read_s
+        if age_s >= max_age_s and not (self._reading.locked() and age_s < OLDEST_S):
             async with self._reading:
                 if monotonic() - self._read_s >= max_age_s:  # else another caller has read it meanwhile
                     await self._read(database)

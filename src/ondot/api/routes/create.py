@@ -4,10 +4,11 @@
 that they declare only document them.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
@@ -21,17 +22,15 @@ from ondot.api.openapi import takes
 from ondot.api.parameters import only_known_parameters
 from ondot.api.request_body import Key, batch_of, body_of, idempotency_of, parse_body
 from ondot.api.traces import caller_trace
-from ondot.api.views import created_batch_text, created_job_text
+from ondot.api.views import Warnings, created_batch_text, created_job_text
 from ondot.document.body import JobBody
 from ondot.document.functions import KnownFunctions
 from ondot.document.parse import job_specs, new_job_spec
 from ondot.document.render import JobOut
-from ondot.flow.forecast.crowds import JobWarning
 from ondot.flow.idempotency import Idempotency
-from ondot.flow.known_functions import UnknownFunction, find_unknown
+from ondot.flow.known_functions import find_unknown
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.secrets_in_jobs import have_secrets
-from ondot.flow.submit import OnCreated, Render
 from ondot.flow.traced_submit import record_submits, set_caller
 from ondot.flow.workflows.depends import resolve_parents
 from ondot.model.access import Caller, Right
@@ -41,13 +40,16 @@ from ondot.store.clock import Moment
 from ondot.store.idempotency import has_key
 from ondot.telemetry.trace import active_tracer
 
+if TYPE_CHECKING:
+    from ondot.flow.submit import OnCreated
+
 
 class _Versioned(msgspec.Struct):
     version: int
 
 
-Warnings = Mapping[int, Sequence[JobWarning | UnknownFunction]]
-"""What the creator should know of each job, by its place in the batch."""
+RenderCreated = Callable[..., str]
+"""`created_job_text` or `created_batch_text`."""
 RunParse = Callable[[Callable[[], list[JobSpec]]], Awaitable[list[JobSpec]]]
 
 
@@ -138,7 +140,7 @@ async def submit_specs(
     caller: Caller,
     specs: Sequence[JobSpec],
     moment: Moment,
-    render: Render,
+    render: RenderCreated,
     idempotency: Idempotency | None,
     *,
     reason: str | None = None,
@@ -168,7 +170,7 @@ async def submit_specs(
         services.group_commit.submit,
         tenant_no,
         specs,
-        render=render,
+        render=partial(render, warnings=warnings) if warnings else render,
         idempotency=idempotency,
         moment=moment,
         by=by,
@@ -177,7 +179,7 @@ async def submit_specs(
     tenant = services.quotas.with_quotas(tenant_no)
     tracer = active_tracer()
     if services.backpressure is None and tenant is None and tracer is None:
-        return add_warnings(await submit(), warnings)
+        return await submit()
     async with AsyncExitStack() as rooms:
         counts: list[OnCreated] = []
         if tracer is not None:
@@ -194,20 +196,7 @@ async def submit_specs(
             for count in counts:
                 count(jobs)
 
-        return add_warnings(await submit(on_created=on_created), warnings)
-
-
-def add_warnings(text: str, warnings: Warnings) -> str:
-    """The response with what the creator should know of each job."""
-    if not warnings:
-        return text
-    # Values stay as they are written: a payload may have numbers that would not survive.
-    answer = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    items = msgspec.json.decode(answer["items"], type=list[dict[str, msgspec.Raw]]) if "items" in answer else [answer]
-    for place, said in warnings.items():
-        known = msgspec.json.decode(items[place].get("warnings", b"[]"))
-        items[place]["warnings"] = msgspec.Raw(msgspec.json.encode([*known, *said]))
-    return msgspec.json.encode({"items": items} if "items" in answer else answer).decode()
+        return await submit(on_created=on_created)
 
 
 async def _is_repeated(services: Services, caller: Caller, idempotency: Idempotency | None) -> bool:
