@@ -136,6 +136,13 @@ async def test_commands_and_pages_show_what_differs_from_the_code(world: World) 
         diff = await run("job", "diff", str(id_))
         assert diff.code == 1
         assert diff.out.splitlines()[-1].split() == ["retry.max_retries", "2", "9", "9"]
+        await page.client.patch(f"/v1/jobs/{id_}", json={"schedule": {"timezone": "Europe/Paris"}})
+        rule = next(line for line in (await run("job", "diff", str(id_))).out.splitlines() if line[:8] == "schedule")
+        assert rule.endswith("  timezone: Europe/Paris")
+        whole = await run("job", "diff", str(id_), "-o", "wide")
+        assert '"Europe/Paris", "dst"' in whole.out
+        await run("job", "reset", str(id_))
+        await page.client.patch(f"/v1/jobs/{id_}", json={"retry": {"max_retries": 9}})
         heads, row = (await run("job", "list")).out.splitlines()
         assert (heads.split()[:3], row.split()[:3]) == (["NAME", "STATE", "CODE"], ["nightly", "ACTIVE", "differs"])
         html = (await page.client.get(f"/jobs/{id_}")).text
@@ -145,7 +152,7 @@ async def test_commands_and_pages_show_what_differs_from_the_code(world: World) 
         dry = await run("job", "reset", str(id_), "--dry-run")
         assert (dry.code, dry.out) == (0, "Would reset: retry.max_retries.\n")
         done = await run("job", "reset", str(id_), "--reason", "quick again")
-        assert done.out == "Reset: retry.max_retries. Version 3.\n"
+        assert done.out == "Reset: retry.max_retries. Version 6.\n"
         adopted = await run("job", "adopt", str(id_), "crm")
         assert adopted.out == "nightly belongs to crm from now on.\n"
         html = (await page.client.get(f"/jobs/{id_}")).text

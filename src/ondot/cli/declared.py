@@ -23,7 +23,7 @@ def diff(
     """Show what the code declares, what was changed by hand, and what is in force. Exit with 1 if they differ."""
     declared = ask(lambda client: client.declared_job(job_id))
     differing = [one for one in declared["fields"] if one["differs"]]
-    if output is not Format.TABLE:
+    if not output.is_table:
         show_document(declared, output)
     else:
         show_line(declared["in_words"])
@@ -32,9 +32,12 @@ def diff(
         if shown := declared["fields"] if every else differing:
             drawn = table("FIELD", "CODE", "BY HAND", "IN FORCE")
             for one in shown:
-                by_hand = cell(_value(one["by_hand"]), style="yellow") if one["differs"] else ""
-                drawn.add_row(cell(one["field"], style="bold"), _value(one["code"]), by_hand, _value(one["in_force"]))
-            show(drawn)
+                code, by_hand, in_force = one["code"], one["by_hand"], one["in_force"]
+                if one["differs"] and output is Format.TABLE:
+                    code, by_hand, in_force = _only_differing(code, by_hand, in_force)
+                changed = cell(_value(by_hand), style="yellow") if one["differs"] else ""
+                drawn.add_row(cell(one["field"], style="bold"), _value(code), changed, _value(in_force))
+            show(drawn, output)
     if differing:
         raise typer.Exit(DIFFERS)
 
@@ -68,5 +71,16 @@ def adopt(
     show_answer(declared, output, f"{declared['name']} belongs to {declared['app']} from now on.")
 
 
+def _only_differing(code: Any, *others: Any) -> tuple[Any, ...]:
+    """Of objects, such as the rule of a schedule, the members that differ: the others would hide them at 80 columns."""
+    if not all(isinstance(value, dict) for value in (code, *others)):
+        return (code, *others)
+    names = {name for other in others for name in code.keys() | other.keys() if code.get(name) != other.get(name)}
+    return tuple({name: value[name] for name in value if name in names} for value in (code, *others))
+
+
 def _value(value: Any) -> str:
+    if isinstance(value, dict) and len(value) == 1:
+        [(name, member)] = value.items()
+        return f"{name}: {_value(member)}"
     return value if isinstance(value, str) else compact(value) or "–"
