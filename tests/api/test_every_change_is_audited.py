@@ -14,6 +14,7 @@ from ondot.kms import generate_key
 from ondot.model.ids import DEFAULT_TENANT, INSTALLATION
 from ondot.model.workflow.spec import Approve, MapSpec
 from tests.api.conftest import Caller
+from tests.api.test_declared import declared_job
 from tests.api.test_secrets import caller_with
 from tests.api.workflow_runs import blocked_run
 from tests.flow.workflows import start, step
@@ -72,6 +73,16 @@ async def delete_job(api: Caller) -> Request:
 
 async def pause(api: Caller) -> Request:
     return f"{await job(api)}/pause", None
+
+
+async def reset(api: Caller) -> Request:
+    path = f"/v1/jobs/{await declared_job(api.world)}"
+    await api.http.patch(path, json={"timeout": "1m"})
+    return f"{path}/reset", None
+
+
+async def adopt(api: Caller) -> Request:
+    return f"/v1/jobs/{await declared_job(api.world)}/adopt?app=crm", None
 
 
 async def resume(api: Caller) -> Request:
@@ -430,6 +441,8 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "DELETE /v1/jobs/{id}": (delete_job, "job.delete"),
     "POST /v1/jobs/{id}/pause": (pause, "job.pause"),
     "POST /v1/jobs/{id}/resume": (resume, "job.resume"),
+    "POST /v1/jobs/{id}/reset": (reset, "job.update"),
+    "POST /v1/jobs/{id}/adopt": (adopt, "job.adopt"),
     "POST /v1/jobs/{id}/run": (run, "job.run"),
     "POST /v1/jobs/{id}/backfill": (backfill, "job.backfill"),
     "POST /v1/jobs/{id}/backfills/{backfill_id}/cancel": (cancel_backfill, "job.backfill_cancel"),
@@ -493,6 +506,7 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
 
 CHANGE_NOTHING: Final = {
     "POST /v1/events/try": "tries a filter",
+    "POST /v1/jobs/wait": "waits for results",
     "POST /v1/alerts/preview": "looks at what holds now",
     "POST /v1/schedules/preview": "computes fires",
     "POST /v1/events": "thousands a second, each of which is its own record",

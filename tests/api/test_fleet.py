@@ -129,7 +129,7 @@ async def test_a_worker_shows_its_app_and_the_release_of_it(api: Caller) -> None
             app=AppRelease("billing", "v7"),
         )
     found = {entry["id"]: (entry["app"], entry["app_release"]) for entry in (await api.get("/v1/workers"))["items"]}
-    assert found == {str(plain.id): (None, None), str(id_): ("billing", "v7")}
+    assert found == {str(plain.id): ("world", "1"), str(id_): ("billing", "v7")}
 
 
 @proves("P12", "T1")
