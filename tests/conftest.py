@@ -16,6 +16,8 @@ import pytest
 import structlog
 from hypothesis import settings
 
+from brokers import Kafka, RabbitMQ
+from tests.brokers import share
 from tests.servers import Running, Server, new_database
 from tests.world import World, open_world
 
@@ -61,7 +63,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     server = node.config.stash[_RUNNING].server
-    node.workerinput["server"] = (server.url, server.name)
+    node.workerinput["server"] = (server.url, server.name, server.brokers)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -136,6 +138,18 @@ def server(request: pytest.FixtureRequest) -> Server:
     if _RUNNING not in config.stash:
         config.stash[_RUNNING] = Running()
     return config.stash[_RUNNING].server
+
+
+@pytest.fixture(scope="session")
+def kafka_servers(server: Server) -> str:
+    """The session's Kafka: a test uses topics of its own in it."""
+    return share(Kafka, Path(server.brokers))
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url(server: Server) -> str:
+    """The session's RabbitMQ: a test uses queues and exchanges of its own in it."""
+    return share(RabbitMQ, Path(server.brokers))
 
 
 @pytest.fixture

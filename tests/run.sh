@@ -25,6 +25,14 @@ has nft || missing+=(nftables)
 has prometheus || missing+=(prometheus)
 has zsh || missing+=(zsh)
 has fish || missing+=(fish)
+has redis-server || missing+=(redis-server)
+has redis-sentinel || missing+=(redis-sentinel)
+has rabbitmq-server || missing+=(rabbitmq-server)
+has etcd || missing+=(etcd-server)
+has nats-server || missing+=(nats-server)
+# Kafka: bench/common/brokers.py downloads it with Maven.
+has mvn || missing+=(maven)
+has java || missing+=(default-jre-headless)
 # Node, for a real OpenID provider: tests/people/openid.py installs it with npm.
 has npm || missing+=(nodejs npm)
 if [ ${#missing[@]} -gt 0 ]; then

@@ -30,6 +30,7 @@ from ondot.store.database import connect_options, open_database
 from ondot.store.days import read_day_tables, remove_days
 from ondot.store.migrate import migrate_up
 from ondot.testing.server import FAST, fastest_directory
+from tests.brokers import end_shared
 from tests.store.guard import GUARD
 
 TEMPLATE = "ondot_template"
@@ -44,6 +45,8 @@ class Server:
 
     url: str
     name: str
+    brokers: str = ""
+    """The folder in which `tests.brokers` notes the servers that the session shares."""
 
     def database(self, name: str) -> str:
         return self.url.replace(f"/{DATABASE}?", f"/{name}?")
@@ -66,9 +69,10 @@ class Running:
         except BaseException:
             self.stop()
             raise
-        self.server = Server(url, f"PostgreSQL {version} ({'system' if system else 'embedded'})")
+        self.server = Server(url, f"PostgreSQL {version} ({'system' if system else 'embedded'})", str(self._directory))
 
     def stop(self) -> None:
+        end_shared(self._directory)
         self._postgres.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
