@@ -19,15 +19,16 @@ from ondot.model.ids import ExecutionId, PoolNo, TenantNo
 from ondot.model.job import JobSpec
 from ondot.store.audit import By, record_change
 from ondot.store.database import Database
-from ondot.store.dead_letters import find_live_replay, hasten_retry, lock_ended, lock_letters
+from ondot.store.dead_letters import find_live_replay, lock_ended, lock_letters
 from ondot.store.executions import ExecutionRow, get_execution
+from ondot.store.hasten import hasten
 from ondot.store.jobs import share_jobs
 from ondot.telemetry.log import get_logger
 
 TRIES = 5
 """When the lock of a row that is being swept is free, the row has been moved."""
 SOON = timedelta(seconds=2)
-"""An attempt due this soon is left alone; more than the second of `hasten_retry`, because clocks are estimates."""
+"""An attempt due this soon is left alone; more than the second of `hasten`, because clocks are estimates."""
 
 _WHAT_TO_DO = {
     State.PENDING: "It has not run yet: wait for it, or cancel it.",
@@ -96,7 +97,7 @@ async def _hasten(work: Work, found: ExecutionRow, how: Replay) -> Retried:
             " or cancel it and retry it then."
         )
     for _ in range(TRIES):
-        hastened = await hasten_retry(connection, tenant_no, found.id) if found.state is State.RETRYING else None
+        hastened = await hasten(connection, tenant_no, found.id, "RETRYING") if found.state is State.RETRYING else None
         now = await get_execution(connection, tenant_no, found.id)
         if now is None or now.state is not State.RETRYING:
             state = now.state if now else found.state

@@ -7,7 +7,8 @@ without the function may lease it once more while a deploy rolls; then it is ret
 
 from ondot.flow.dispatch import Dispatcher
 from ondot.store.database import Database
-from ondot.store.known_functions import find_known_calls, hasten_call
+from ondot.store.hasten import hasten
+from ondot.store.known_functions import find_known_calls, forget_call
 from ondot.telemetry.log import get_logger
 
 AT_ONCE = 200
@@ -23,10 +24,11 @@ async def known_calls_pass(database: Database, dispatcher: Dispatcher) -> int:
     for tenant_no, id_ in found:
         # One at a time: each locks its gates, and a lease that takes its row is waited for.
         async with database.transaction() as connection:
-            place = await hasten_call(connection, tenant_no, id_)
-        if place is not None:
+            hastened = await hasten(connection, tenant_no, id_, "PENDING")
+            await forget_call(connection, tenant_no, id_)
+        if hastened is not None:
             count += 1
-            dispatcher.wake([place])
+            dispatcher.wake([(hastened.pool_no, hastened.ready_at)])
     if count:
         log.info("calls.known", count=count)
     return count

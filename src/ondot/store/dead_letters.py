@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from ondot.model.errors import InvalidQuery
 from ondot.model.execution import Origin
-from ondot.model.ids import ExecutionId, JobId, PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, JobId, TenantNo
 from ondot.model.query import Query, parse
 from ondot.model.query.query import term
 from ondot.store.connection import Connection, Record
@@ -120,12 +120,6 @@ class LockedLetter:
     run_id: ExecutionId | None = None
     step_no: int | None = None
     """Of a step: its run, and which step."""
-
-
-@dataclass(frozen=True, slots=True)
-class Hastened:
-    pool_no: PoolNo
-    ready_at: datetime
 
 
 async def list_letters(
@@ -264,17 +258,6 @@ async def find_live_replay(connection: Connection, tenant_no: TenantNo, ended: E
         _SQL["find_live_replay"].text, tenant_no, ended.job_id, ended.execution_id
     )
     return id_
-
-
-async def hasten_retry(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> Hastened | None:
-    """Start the next attempt of a waiting execution now; None: it is due already, or a worker is taking it."""
-    await connection.fetchval(_SQL["lock_gates_of"].text, tenant_no, id_)
-    row = await connection.fetchrow(_SQL["hasten_retry"].text, tenant_no, id_)
-    if row is None:
-        return None
-    if row["is_gated"]:
-        await connection.execute(_SQL["hasten_gated"].text, tenant_no, id_, row["ready_at"])
-    return Hastened(PoolNo(row["pool_no"]), row["ready_at"])
 
 
 async def _complete(

@@ -14,7 +14,7 @@ import msgspec
 
 from ondot.model.app_release import AppRelease
 from ondot.model.function import DeclaredFunction
-from ondot.model.ids import ExecutionId, PoolNo, TenantNo
+from ondot.model.ids import ExecutionId, TenantNo
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
@@ -154,15 +154,9 @@ async def find_known_calls(connection: Connection, limit: int) -> list[tuple[Ten
     return [(TenantNo(row["tenant_no"]), ExecutionId(row["execution_id"])) for row in rows]
 
 
-async def hasten_call(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> tuple[PoolNo, datetime] | None:
-    """Put a returned execution back into the queue, due now: its pool; None: it no longer waits."""
-    await connection.fetchval(_SQL["lock_gates_of_call"].text, tenant_no, id_)
-    row = await connection.fetchrow(_SQL["hasten_call"].text, tenant_no, id_)
-    if row is None:
-        return None
-    if row["is_gated"]:
-        await connection.execute(_SQL["hasten_gated_call"].text, tenant_no, id_, row["ready_at"])
-    return PoolNo(row["pool_no"]), row["ready_at"]
+async def forget_call(connection: Connection, tenant_no: TenantNo, id_: ExecutionId) -> None:
+    """It is no longer returned."""
+    await connection.execute(_SQL["forget_call"].text, tenant_no, id_)
 
 
 async def count_unknown_calls(connection: Connection, limit: int) -> list[tuple[str, int]]:

@@ -137,49 +137,10 @@ SELECT u.tenant_no, u.execution_id FROM known k
 JOIN ondot.unknown_call u ON u.tenant_no = k.tenant_no AND u.function = k.function AND u.pool_no = k.pool_no
 LIMIT $1::integer;
 
--- name: lock_gates_of_call :one
--- locks: the gates of an execution, in the order of their ids        index: gated_pkey
--- As lock_gates_of.
+-- name: forget_call :none
+-- index: unknown_call_pkey
 -- $1 tenant_no, $2 execution_id
-SELECT ondot.lock_gates(ARRAY(
-    SELECT (s.stage->>'gate')::uuid FROM ondot.gated d, jsonb_array_elements(d.stages) AS s(stage)
-    WHERE d.execution_id = $2::uuid AND d.tenant_no = $1::integer
-));
-
--- name: hasten_call :one
--- locks: the ready row, then the execution; gates are held        index: execution_pkey, ready_pkey, unknown_call_pkey
--- Moves an execution that was returned to now, as hasten_retry does for one that is retried; one that is no longer waiting
--- is left alone. Either way it is no longer returned.
--- $1 tenant_no, $2 execution_id
-WITH gone AS (
-    DELETE FROM ondot.unknown_call WHERE tenant_no = $1::integer AND execution_id = $2::uuid
-), found AS (
-    SELECT e.id, e.pool_no, e.class, e.tenant_no, e.ready_at,
-           EXISTS (SELECT FROM ondot.gated g WHERE g.execution_id = e.id) AS is_gated
-    FROM ondot.execution e
-    WHERE e.id = $2 AND e.tenant_no = $1 AND e.state = 'PENDING' AND e.ready_at > ondot.clock() + interval '1 second'
-), taken AS (
-    DELETE FROM ondot.ready r USING found f
-    WHERE r.pool_no = f.pool_no AND r.class = f.class AND r.tenant_no = f.tenant_no AND r.ready_at = f.ready_at
-      AND r.execution_id = f.id
-    RETURNING r.execution_id
-), moved AS (
-    UPDATE ondot.execution e SET ready_at = ondot.clock()
-    FROM found f
-    WHERE e.id = f.id AND e.state = 'PENDING' AND e.ready_at = f.ready_at
-      AND (f.is_gated OR EXISTS (SELECT FROM taken))
-    RETURNING e.id, e.pool_no, e.class, e.tenant_no, e.ready_at, f.is_gated
-), queued AS (
-    INSERT INTO ondot.ready (pool_no, class, tenant_no, ready_at, execution_id)
-    SELECT pool_no, class, tenant_no, ready_at, id FROM moved WHERE NOT is_gated
-)
-SELECT pool_no, ready_at, is_gated FROM moved;
-
--- name: hasten_gated_call :none
--- locks: the row of gated, then gates by its trigger        index: gated_pkey
--- As hasten_gated.
--- $1 tenant_no, $2 execution_id, $3 ready_at
-UPDATE ondot.gated SET ready_at = $3::timestamptz WHERE execution_id = $2::uuid AND tenant_no = $1::integer;
+DELETE FROM ondot.unknown_call WHERE tenant_no = $1::integer AND execution_id = $2::uuid;
 
 -- name: count_unknown_calls :many
 -- index: unknown_call_pkey
