@@ -15,6 +15,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
 
+from ondot.coordination.postgres import PostgresCoordinator
 from ondot.environment import hide_master_keys
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.app_release import AppRelease
@@ -36,10 +37,12 @@ if TYPE_CHECKING:
     from ondot.flow.channels.deliver import ChannelCaller
     from ondot.flow.vault import Vault
     from ondot.model.ids import PoolNo
+    from ondot.ports.coordinator import Coordinator
     from ondot.ports.objects import Objects
     from ondot.ports.target import Targets
     from ondot.roles.deliveries import Deliveries
     from ondot.sdk.app import Ondot
+    from ondot.store.connection import Connection
     from ondot.targets.processes.confine import Confinement
 
 WAIT_FOR_DATABASE_S = 0.5
@@ -176,7 +179,10 @@ def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None
                     url = settings.dead_man_url
                     dead_man = None if url is None else DeadMan(database, url)
                     archive = open_archive(settings)
-                    await Scheduler(database, transport, on_hung, objects, sent, dead_man, archive).run(stop)
+                    coordinator = COORDINATORS["postgres"](database)
+                    await Scheduler(database, transport, coordinator, on_hung, objects, sent, dead_man, archive).run(
+                        stop
+                    )
 
     run_role("scheduler", settings, role)
 
@@ -268,6 +274,10 @@ TRANSPORTS: Mapping[str, Callable[[Database], Transport]] = {
     "local": lambda _database: LocalTransport(),
 }
 """By the names that `ONDOT_TRANSPORT` takes."""
+
+
+COORDINATORS: "Mapping[str, Callable[[Database], Coordinator[Connection]]]" = {"postgres": PostgresCoordinator}
+"""By the names that `ONDOT_COORDINATION` takes."""
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+from ondot.coordination.postgres import PostgresCoordinator
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.submit import submit
 from ondot.model.errors import Unavailable
@@ -69,7 +70,7 @@ class Fleet:
         return stopped
 
     def scheduler(self) -> Callable[[], Awaitable[None]]:
-        return self.run(Scheduler(self.database, self.transport).run)
+        return self.run(Scheduler(self.database, self.transport, PostgresCoordinator(self.database)).run)
 
     def worker(self, slots: int = 10) -> Callable[[], Awaitable[None]]:
         targets: Targets = dict.fromkeys(get_args(TargetSpec), self.handler)

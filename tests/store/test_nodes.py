@@ -3,16 +3,17 @@
 import asyncio
 from datetime import timedelta
 
+from ondot.coordination.postgres import leave
 from ondot.model.ids import PARTITIONS, NodeId, PoolNo, WorkerId
 from ondot.model.partition import balance
-from ondot.roles.scheduler import leave
+from ondot.ports.coordinator import Standing
 from ondot.store import nodes
 from ondot.store.workers import register_worker
 from tests.proves import proves
 from tests.world import World
 
 
-async def beat(world: World, node_id: NodeId) -> nodes.NodeBeat:
+async def beat(world: World, node_id: NodeId) -> Standing:
     async with world.database.connection() as connection:
         return await nodes.beat_node(connection, node_id, host="here", pid=1, release="0", lease_s=5)
 

@@ -9,20 +9,17 @@ timers move by compare-and-set. A stopping node hands its partitions over at onc
 """
 
 import asyncio
-import os
-import socket
 import time
 from contextlib import suppress
 
-from ondot import __version__
 from ondot.flow.backfill import TURN_S, owed_pass
 from ondot.flow.days import make_days
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
 from ondot.flow.workflows.advance import Advancer
 from ondot.model.errors import Unavailable
-from ondot.model.ids import NodeId
-from ondot.model.partition import balance, bequeath
+from ondot.model.partition import balance
+from ondot.ports.coordinator import Coordinator, Standing
 from ondot.ports.objects import Objects
 from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
@@ -33,18 +30,7 @@ from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import OnHung, Pulse, Stall
 from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
-from ondot.store.nodes import (
-    NodeBeat,
-    beat_node,
-    find_heirs,
-    give_back_partitions,
-    hand_over_partitions,
-    leave_node,
-    list_owned_partitions,
-    report_stalled_node,
-    retire_node,
-    take_partitions,
-)
+from ondot.store.nodes import report_stalled_node
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import LEASE_AGE, PARTITIONS_HELD, STALLED
 
@@ -61,27 +47,12 @@ SHORT_OF_SHARE_S = 0.25
 log = get_logger()
 
 
-async def leave(database: Database, node_id: NodeId) -> int:
-    """Hand over the partitions of a node to the others; return how many.
-
-    That it leaves is committed first: two nodes that stop at the same time would make each other their heirs.
-    """
-    async with database.connection() as connection:
-        await retire_node(connection, node_id)
-    async with database.transaction() as connection:
-        heirs = await find_heirs(connection, node_id)
-        # Read again: another leaving node may have handed some over since the last beat.
-        owned = await list_owned_partitions(connection, node_id)
-        handed_over = await hand_over_partitions(connection, node_id, bequeath(owned, heirs))
-        await leave_node(connection, node_id)
-    return handed_over
-
-
 class Scheduler:
     def __init__(
         self,
         database: Database,
         transport: Transport,
+        coordinator: Coordinator[Connection],
         on_hung: OnHung | None = None,
         objects: Objects | None = None,
         deliveries: Deliveries | None = None,
@@ -98,7 +69,8 @@ class Scheduler:
         self._archive = archive
         self._dispatcher = Dispatcher(transport)
         self._advancer = Advancer(database, self._dispatcher, objects)
-        self._node_id = NodeId(database.clock.new_id())
+        self._coordinator = coordinator
+        self._node_id = coordinator.node_id
         self._owned: frozenset[int] = frozenset()
         self._planner = Planner(database, self._dispatcher)
         self._loop = asyncio.get_running_loop()
@@ -174,7 +146,7 @@ class Scheduler:
         handed_over = 0
         # If the database is away, the lease ends by itself.
         with suppress(Unavailable, DATABASE_ERROR):
-            handed_over = await leave(self._database, self._node_id)
+            handed_over = await self._coordinator.leave()
         log.info("scheduler.stopped", handed_over=handed_over, of=len(self._owned))
 
     async def _plan_pass(self) -> int:
@@ -198,30 +170,23 @@ class Scheduler:
         """Renew the lease, then take or give back partitions towards a fair share. Runs in the heartbeat's thread."""
         was_silent = self._beat.silent_s > self._database.settings.lease_s
         sent_s = time.monotonic()
-        standing = await beat_node(
-            connection,
-            self._node_id,
-            host=socket.gethostname(),
-            pid=os.getpid(),
-            release=__version__,
-            lease_s=self._database.settings.lease_s,
-        )
+        standing = await self._coordinator.beat(connection)
         self._database.clock.see(standing.now, sent_s)
         decision = balance(standing.owned, standing.live_nodes, standing.rank)
         owned = standing.owned - set(decision.give_back)
         if decision.give_back:
             self._owned = owned
-            await give_back_partitions(connection, self._node_id, decision.give_back)
+            await self._coordinator.give_back(connection, decision.give_back)
         elif decision.take and not was_silent:
             # A node that was silent may be the first one back after the database was away: the others get one beat.
-            owned |= await take_partitions(connection, self._node_id, decision.take)
+            owned |= await self._coordinator.take(connection, decision.take)
         if owned != self._owned:
             log.info("partitions.owned", count=len(owned), nodes=standing.live_nodes)
             self._owned = owned
             self._loop.call_soon_threadsafe(self._moved.set)
         return self._again_s(standing, is_short=not was_silent and len(owned - standing.owned) < decision.take)
 
-    def _again_s(self, standing: NodeBeat, *, is_short: bool) -> float:
+    def _again_s(self, standing: Standing, *, is_short: bool) -> float:
         """When to beat again: as soon as the lease of another may be over, or soon while it has less than its share."""
         again_s = SHORT_OF_SHARE_S if is_short else self._beat_every_s
         if standing.next_expiry_s is not None:

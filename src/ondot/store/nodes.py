@@ -1,36 +1,21 @@
 """Scheduler nodes and the partitions they own."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import datetime
 
 from ondot.model.ids import NodeId
+from ondot.ports.coordinator import Standing
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("nodes")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeBeat:
-    """The reply to a node's beat: its partitions, how many nodes are alive, and its rank among them.
-
-    `next_expiry_s`: how soon the lease of another node ends if it does not beat; None: there is no other.
-    """
-
-    now: datetime
-    owned: frozenset[int]
-    live_nodes: int
-    rank: int
-    next_expiry_s: float | None
-
-
 async def beat_node(
     connection: Connection, node_id: NodeId, *, host: str, pid: int, release: str, lease_s: float
-) -> NodeBeat:
+) -> Standing:
     row = await connection.fetchrow(_SQL["beat_node"].text, node_id, host, pid, release, lease_s)
     assert row is not None
-    return NodeBeat(row["now"], frozenset(row["owned"]), row["live"], row["rank"], row["next_expiry_s"])
+    return Standing(row["now"], frozenset(row["owned"]), row["live"], row["rank"], row["next_expiry_s"])
 
 
 async def report_stalled_node(connection: Connection, node_id: NodeId, *, stalled_s: float, where: str) -> None:
