@@ -1,16 +1,19 @@
 """Every transport: wake-ups arrive as they were sent, and one that is lost does no harm (C4, C5)."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from datetime import UTC, datetime
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from socket import socket
 from typing import get_args
+from uuid import uuid4
 
 import pytest
 
 from ondot.app import TRANSPORTS, open_transport
 from ondot.flow.dispatch import Dispatcher
+from ondot.model.beats import Beat
 from ondot.model.errors import Misconfigured
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Transport, Wake
@@ -24,7 +27,9 @@ from tests.proves import proves
 from tests.servers import settings_for
 
 AT = datetime(2026, 11, 15, 12, 0, 0, 250, tzinfo=UTC)
+BEFORE = AT - timedelta(hours=1)
 WITHIN_S = 20
+WITHOUT_BEATS = {"postgres", "local"}
 
 
 @pytest.fixture
@@ -34,11 +39,25 @@ async def database(database_url: str) -> AsyncIterator[Database]:
     await database.close()
 
 
+POOLS = tuple(PoolNo(number) for number in range(1, 11))
+
+
+@dataclass
+class Received:
+    """What a listener receives."""
+
+    wakes: "asyncio.Queue[Wake]" = field(default_factory=asyncio.Queue)
+    beats: "asyncio.Queue[tuple[Beat, PoolNo]]" = field(default_factory=asyncio.Queue)
+
+
 @asynccontextmanager
-async def receiving(transport: Transport) -> AsyncIterator["asyncio.Queue[Wake]"]:
-    """The wake-ups that a listener receives."""
-    received: asyncio.Queue[Wake] = asyncio.Queue()
-    listening = asyncio.create_task(transport.listen(received.put_nowait))
+async def receiving(transport: Transport, pool_nos: Sequence[PoolNo] = POOLS) -> AsyncIterator[Received]:
+    received = Received()
+    listening = asyncio.create_task(
+        transport.listen(
+            pool_nos, received.wakes.put_nowait, lambda beat, pool_no: received.beats.put_nowait((beat, pool_no))
+        )
+    )
     try:
         yield received
     finally:
@@ -46,17 +65,27 @@ async def receiving(transport: Transport) -> AsyncIterator["asyncio.Queue[Wake]"
         await asyncio.gather(listening, return_exceptions=True)
 
 
-async def until_received(transport: Transport, received: "asyncio.Queue[Wake]", wake: Wake) -> None:
+async def until_received(transport: Transport, received: Received, wake: Wake) -> None:
+    """Publish until it arrives: a listener needs a moment to connect. Then nothing else is on its way."""
     async with asyncio.timeout(WITHIN_S):
         while True:
-            await transport.publish([wake])
+            with suppress(OSError):
+                await transport.publish([wake])
             try:
                 async with asyncio.timeout(0.1):
-                    while await received.get() != wake:
+                    while await received.wakes.get() != wake:
                         pass
             except TimeoutError:
                 continue
             return
+
+
+async def take(received: Received, wakes: Collection[Wake]) -> None:
+    """Until all of these have arrived."""
+    async with asyncio.timeout(WITHIN_S):
+        missing = set(wakes)
+        while missing:
+            missing.discard(await received.wakes.get())
 
 
 @pytest.fixture(params=TRANSPORTS)
@@ -66,33 +95,77 @@ async def transport(request: pytest.FixtureRequest, database: Database) -> Async
     await transport.close()
 
 
+@pytest.fixture
+async def other(request: pytest.FixtureRequest, transport: Transport, database: Database) -> AsyncIterator[Transport]:
+    """The same one, opened by another process."""
+    other = TRANSPORTS[transport.name](database)
+    yield other
+    await other.close()
+
+
 @proves("C4")
 async def test_publishing_without_a_listener_is_no_error(transport: Transport) -> None:
     await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
-    async with receiving(transport):
-        await transport.publish([])
-
-
-@proves("C4")
-async def test_wake_ups_of_any_number_of_pools_arrive(transport: Transport) -> None:
-    """A message of PostgreSQL holds some 200 of them."""
-    wakes = [Wake(PoolNo(2**31 - 1 - number), AT) for number in range(1000)]
-    async with receiving(transport) as received:
-        await until_received(transport, received, Wake(PoolNo(7), AT))
-        await transport.publish(wakes)
-        arrived: set[Wake] = set()
-        async with asyncio.timeout(WITHIN_S):
-            while not arrived >= set(wakes):
-                arrived.add(await received.get())
+    await transport.beat(Beat(uuid4(), 1), POOLS)
+    await transport.publish([])
+    await transport.beat(Beat(uuid4(), 1), [])
 
 
 @proves("C4")
 async def test_wake_ups_arrive_as_they_were_sent(transport: Transport) -> None:
+    wakes = [Wake(pool_no, AT) for pool_no in POOLS]
     async with receiving(transport) as received:
-        await until_received(transport, received, Wake(PoolNo(7), AT))
+        await until_received(transport, received, Wake(PoolNo(7), BEFORE))
+        await transport.publish(wakes)
+        await take(received, wakes)
+
+
+@proves("C4")
+async def test_every_process_that_listens_for_a_pool_is_hinted_and_no_other(
+    transport: Transport, other: Transport
+) -> None:
+    if transport.name == "local":
+        other = transport
+    async with receiving(transport) as one, receiving(other) as two, receiving(other, [PoolNo(2)]) as third:
+        for received, pool_no in ((one, 1), (two, 1), (third, 2)):
+            await until_received(transport, received, Wake(PoolNo(pool_no), BEFORE))
         await transport.publish([Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
-        async with asyncio.timeout(WITHIN_S):
-            assert {(await received.get()).pool_no, (await received.get()).pool_no} == {1, 2}
+        for received in (one, two):
+            await take(received, [Wake(PoolNo(1), AT), Wake(PoolNo(2), AT)])
+        await take(third, [Wake(PoolNo(2), AT)])
+        assert third.wakes.empty()
+
+
+@proves("C4", "L5")
+async def test_beats_arrive_in_order_behind_the_hints_that_were_sent_before(transport: Transport) -> None:
+    if transport.name in WITHOUT_BEATS:
+        pytest.skip(f"{transport.name} has no beats: its workers poll each second")
+    sender = uuid4()
+    async with receiving(transport) as received:
+        await until_received(transport, received, Wake(PoolNo(7), BEFORE))
+        for number in range(1, 6):
+            await transport.publish([Wake(PoolNo(1), AT + timedelta(seconds=number))])
+            await transport.beat(Beat(sender, number), POOLS[:2])
+        for pool_no in POOLS[:2]:
+            heard = [beat async for beat in beats_of(received, pool_no, 5)]
+            assert heard == [Beat(sender, number) for number in range(1, 6)]
+        assert received.wakes.qsize() >= 5
+        assert received.beats.empty()
+
+
+async def beats_of(received: Received, pool_no: PoolNo, count: int) -> AsyncIterator[Beat]:
+    """So many of a pool; those of others stay."""
+    others = []
+    async with asyncio.timeout(WITHIN_S):
+        while count:
+            beat, of = await received.beats.get()
+            if of != pool_no:
+                others.append((beat, of))
+                continue
+            yield beat
+            count -= 1
+    for other in others:
+        received.beats.put_nowait(other)
 
 
 async def test_a_transport_that_is_closed_twice_closes_quietly(transport: Transport) -> None:
@@ -100,11 +173,22 @@ async def test_a_transport_that_is_closed_twice_closes_quietly(transport: Transp
     await transport.close()
 
 
+@proves("C4")
+async def test_wake_ups_of_more_pools_than_fit_into_a_message_of_postgresql_arrive(database: Database) -> None:
+    """It holds some 200 of them."""
+    transport = PostgresTransport(database)
+    wakes = [Wake(PoolNo(2**31 - 1 - number), AT) for number in range(1000)]
+    async with receiving(transport, [PoolNo(7), *(wake.pool_no for wake in wakes)]) as received:
+        await until_received(transport, received, Wake(PoolNo(7), AT))
+        await transport.publish(wakes)
+        await take(received, wakes)
+
+
 async def test_polling_sends_nothing_and_hears_nothing() -> None:
     transport = PollingTransport()
     async with receiving(transport) as received:
         await transport.publish([Wake(PoolNo(1), AT)])
-        assert received.empty()
+        assert received.wakes.empty()
 
 
 def test_the_setting_takes_the_names_of_all_transports_and_no_others() -> None:
@@ -136,8 +220,8 @@ def test_listen_behind_pgbouncer_is_rejected_with_what_to_do() -> None:
 async def test_a_listener_whose_connection_is_cut_reconnects(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ondot.transports.postgres.CHECK_EVERY_S", 0.05)
-    monkeypatch.setattr("ondot.transports.postgres.RECONNECT_S", 0.05)
+    monkeypatch.setattr("ondot.transports.listening.CHECK_EVERY_S", 0.05)
+    monkeypatch.setattr("ondot.transports.listening.RECONNECT_S", 0.05)
     transport = PostgresTransport(database)
     async with receiving(transport) as received:
         await until_received(transport, received, Wake(PoolNo(1), AT))
@@ -154,11 +238,13 @@ async def test_a_listener_that_stays_away_while_the_database_answers_is_reported
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, seconds in (("AWAY_S", 0.0), ("REPORT_EVERY_S", 0.0), ("RECONNECT_S", 0.01)):
-        monkeypatch.setattr(f"ondot.transports.postgres.{name}", seconds)
+        monkeypatch.setattr(f"ondot.transports.listening.{name}", seconds)
     with socket() as closed:
         closed.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
         away = settings_for("postgresql://ondot@127.0.0.1:{1}/ondot".format(*closed.getsockname()))
-        listening = asyncio.create_task(_Elsewhere(database, away).listen(lambda _wake: None))
+        listening = asyncio.create_task(
+            _Elsewhere(database, away).listen(POOLS, lambda _wake: None, lambda _beat, _pool_no: None)
+        )
         try:
             async with asyncio.timeout(WITHIN_S):
                 while not (rows := await _conditions(database)):
@@ -167,7 +253,7 @@ async def test_a_listener_that_stays_away_while_the_database_answers_is_reported
             listening.cancel()
     [row] = rows
     assert (row["kind"], row["tenant_no"], row["until_at"] > row["since"]) == ("transport", 0, True)
-    assert "cannot listen for wake-ups, so its workers only poll" in row["message"]
+    assert "cannot listen for wake-ups through postgres, so its workers only poll" in row["message"]
 
 
 class _Elsewhere(PostgresTransport):
@@ -188,7 +274,15 @@ async def test_an_invalid_message_is_ignored(database: Database) -> None:
     transport = PostgresTransport(database)
     async with receiving(transport) as received:
         async with database.connection() as connection:
-            for poison in ("", "nonsense", "1@yesterday", ";;", "x@2026-11-15T12:00:00+00:00", "9" * 7000):
+            for poison in (
+                "",
+                "nonsense",
+                "1@yesterday",
+                ";;",
+                "x@2026-11-15T12:00:00+00:00",
+                "1@2026-11-15T12:00:00",
+                "9" * 7000,
+            ):
                 await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, poison)
         await until_received(transport, received, Wake(PoolNo(3), AT))
 

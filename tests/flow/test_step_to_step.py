@@ -81,7 +81,7 @@ async def test_the_worker_that_releases_a_step_is_woken_before_a_message_is_sent
     others: list[Wake] = []
     dispatcher = Dispatcher(transport)
     dispatcher.on_wake = heard.append
-    listening = asyncio.create_task(transport.listen(others.append))
+    listening = asyncio.create_task(transport.listen([PoolNo(1)], others.append, lambda _beat, _pool_no: None))
     await asyncio.sleep(0)
     dispatcher.wake_here_first([(PoolNo(1), NOW)])
     assert heard == [Wake(PoolNo(1), NOW)]

@@ -11,6 +11,7 @@ from datetime import datetime
 from ondot.model.ids import PoolNo
 from ondot.ports.transport import Transport, Wake
 from ondot.telemetry.log import get_logger
+from ondot.telemetry.metrics import HINTS_LOST, HINTS_SENT
 
 BETWEEN_S = 0.005
 
@@ -49,6 +50,8 @@ class Dispatcher:
             self._pending.clear()
             try:
                 await self._transport.publish(wakes)
+                HINTS_SENT.labels(self._transport.name).inc(len(wakes))
             except Exception as error:  # noqa: BLE001 - a hint that is lost costs a poll, whatever the reason
+                HINTS_LOST.labels(self._transport.name).inc(len(wakes))
                 log.warning("wake.lost", error=str(error), pools=len(wakes))
             await asyncio.sleep(BETWEEN_S)

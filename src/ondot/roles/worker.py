@@ -210,7 +210,10 @@ class Incarnation:
             async with asyncio.TaskGroup() as group:
                 duties = [
                     group.create_task(self._dispatcher.run(), name="dispatcher"),
-                    group.create_task(self._transport.listen(self._lease_loop.on_wake), name="listener"),
+                    group.create_task(
+                        self._transport.listen(self._pool_nos, self._lease_loop.on_wake, lambda _beat, _pool_no: None),
+                        name="listener",
+                    ),
                     group.create_task(self._completer.run(), name="completer"),
                     group.create_task(self._advancer.run(), name="advancer"),
                     group.create_task(every(NOTES_EVERY_S, self._notes.one_pass, name="notes"), name="notes"),

@@ -117,6 +117,22 @@ LOG_DROPPED = Counter(
 ARCHIVED = Counter(
     "ondot_history_archived_rows_total", "Rows written to the archive and read back", ["table"], registry=REGISTRY
 )
+HINTS_SENT = Counter("ondot_hints_sent_total", "Wake-ups sent to pools, by transport", ["transport"], registry=REGISTRY)
+HINTS_LOST = Counter(
+    "ondot_hints_lost_total",
+    "Wake-ups that a transport did not take: polling finds the work",
+    ["transport"],
+    registry=REGISTRY,
+)
+HINTS_RECEIVED = Counter(
+    "ondot_hints_received_total", "Wake-ups that arrived at a worker", ["transport"], registry=REGISTRY
+)
+HINTS_UNREADABLE = Counter(
+    "ondot_hints_unreadable_total",
+    "Messages of a transport that could not be parsed",
+    ["transport"],
+    registry=REGISTRY,
+)
 SPANS = Counter("ondot_spans_total", "Spans recorded for traces", registry=REGISTRY)
 SPANS_LOST = Counter(
     "ondot_spans_lost_total", "Spans that the collector did not take, or that did not fit the queue", registry=REGISTRY
