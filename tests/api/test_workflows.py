@@ -9,7 +9,7 @@ import pytest
 from ondot.kms import generate_key
 from ondot.model.access import Right, Role
 from ondot.model.ids import DEFAULT_TENANT, JobId
-from ondot.model.job import list_http_targets
+from ondot.model.job import list_remote_targets
 from ondot.model.keys import new_key
 from ondot.store.keys import add_key
 from ondot.store.secrets import count_plain_credentials
@@ -151,7 +151,7 @@ async def test_calls_of_steps_are_kept_from_private_addresses_without_the_scope(
     trusted = await make_key_with(world, "editor", ["jobs:read", "jobs:write", "private-targets"])
 
     async def are_limited(job: dict[str, Any]) -> list[bool]:
-        return [target.only_public for target in list_http_targets((await world.job(JobId(UUID(job["id"])))).spec)]
+        return [target.only_public for target in list_remote_targets((await world.job(JobId(UUID(job["id"])))).spec)]
 
     call = of({"url": "http://10.0.0.1/"})
     assert await are_limited(await create(keyed, call, headers=without)) == [True]
@@ -225,7 +225,7 @@ async def test_credentials_of_steps_are_sealed_masked_and_kept(sealing: Caller) 
     assert token not in await dump(sealing.world)
     answer = await sealing.http.patch(f"/v1/jobs/{created['id']}", json={"steps": {"step": {"timeout": "1m"}}})
     assert answer.status_code == 200, answer.text
-    [kept] = list_http_targets((await sealing.world.job(JobId(UUID(created["id"])))).spec)
+    [kept] = list_remote_targets((await sealing.world.job(JobId(UUID(created["id"])))).spec)
     assert not isinstance(kept.headers["authorization"], str)
     assert kept.headers["authorization"].sealed is not None
     elsewhere = {"steps": {"step": {"target": {"http": {"url": "https://b.org"}}}}}

@@ -20,7 +20,7 @@ from ondot.document.parse import job_spec
 from ondot.document.shorthand import SCHEDULE_KINDS
 from ondot.model.errors import InvalidBody
 from ondot.model.ids import EPOCH
-from ondot.model.job import JobSpec, list_http_targets
+from ondot.model.job import JobSpec, list_remote_targets
 from ondot.model.schedule import Once, Schedule
 from ondot.model.secret import MASK
 from ondot.model.signature import SIGNING_HEADER
@@ -65,7 +65,7 @@ def declared_document(spec: JobSpec) -> Document:
     schedule = document["schedule"]
     if schedule is not None and spec.schedule is not None and not spec.schedule.is_offset_given:
         schedule["offset"] = None
-    if isinstance(spec.target, WorkflowTarget) and list_http_targets(spec):
+    if isinstance(spec.target, WorkflowTarget) and list_remote_targets(spec):
         steps = document["target"]["workflow"]["steps"]
         for name, step in spec.target.steps.items():
             if isinstance(step.target, HttpTarget):

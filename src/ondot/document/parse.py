@@ -36,7 +36,7 @@ from ondot.model.job import JobSpec, TargetSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
 from ondot.model.secret import Hidden, find_references, may_refer, read_reference
-from ondot.model.target import FunctionTarget, HttpTarget
+from ondot.model.target import FunctionTarget, RemoteTarget
 from ondot.model.workflow.spec import StepSpec, WorkflowTarget
 from ondot.model.workflow.values import may_refer as refers_to_event
 
@@ -253,7 +253,7 @@ def _find_secrets_of_steps(
     steps: dict[str, StepSpec] = {}
     for name, step in workflow.steps.items():
         own = None if step.payload is None else bytes(step.payload)
-        target = step.target if isinstance(step.target, HttpTarget) else None
+        target = step.target if isinstance(step.target, RemoteTarget) else None
         found = _find_secrets(target, own or b"", reading, (*STEPS, name))
         if own is None and of_job is not None:
             found = tuple(sorted({*of_job, *(found or ())}))
@@ -283,7 +283,7 @@ def _find_secrets(
     """The names of the secrets that a target and a payload refer to; None if it also has no credentials in headers."""
     names: set[str] = set()
     has_hidden = False
-    if isinstance(target, HttpTarget) and target.headers:
+    if isinstance(target, RemoteTarget) and target.headers:
         hidden = [value for value in target.headers.values() if isinstance(value, Hidden)]
         names.update(value.secret for value in hidden if value.secret is not None)
         has_hidden = bool(hidden) or any(map(is_sensitive, target.headers))

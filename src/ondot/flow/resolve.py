@@ -22,7 +22,7 @@ from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Failed, NotBegun
 from ondot.model.scrub import SecretValues
 from ondot.model.secret import Hidden, fill_in, fill_in_written, may_refer
-from ondot.model.target import HttpTarget
+from ondot.model.target import RemoteTarget
 from ondot.store.secrets import find_secrets
 
 _ENCODER: Final = msgspec.json.Encoder()
@@ -58,7 +58,7 @@ async def _resolve(vault: Vault, assignment: Assignment, spec: JobSpec, names: C
             return found
         values = found
     target, hidden = spec.target, []
-    if isinstance(target, HttpTarget):
+    if isinstance(target, RemoteTarget):
         headers: dict[str, str | Hidden] = {}
         for name, header in target.headers.items():
             value = await _header_value(vault, tenant_no, name, header, values)

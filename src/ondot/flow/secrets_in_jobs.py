@@ -18,10 +18,9 @@ from ondot.flow.vault import Vault, seal_header
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.job import JobSpec, find_unsealed, replace_http_targets
+from ondot.model.job import JobSpec, find_unsealed, replace_remote_targets
 from ondot.model.secret import Destinations, Hidden
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
-from ondot.model.urls import host_of
+from ondot.model.target import FunctionTarget, RemoteTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.step_spec import list_attempt_specs
 from ondot.store.connection import Connection
@@ -65,8 +64,8 @@ def why_refused(destinations: Destinations, spec: JobSpec) -> str | None:
     if not destinations.allows_pool(spec.pool):
         return f"may not be used in the pool {spec.pool!r}; allowed: {', '.join(destinations.pools or ())}"
     match spec.target:
-        case HttpTarget():
-            host = host_of(spec.target.url)
+        case target if isinstance(target, RemoteTarget):
+            host = target.host
             if not destinations.allows_host(host):
                 return f"may not be sent to {host}; allowed: {_allowed(destinations)}"
         case FunctionTarget():
@@ -113,7 +112,7 @@ def _check_destinations(spec: JobSpec, rows: Mapping[str, SecretRow]) -> None:
 def _seal(key: DataKey, spec: JobSpec, sealed: dict[tuple[str, str], Hidden]) -> JobSpec:
     """`sealed`: headers of the same request, which nearly always share one value."""
 
-    def seal_target(target: HttpTarget) -> HttpTarget:
+    def seal_target(target: RemoteTarget) -> RemoteTarget:
         headers: dict[str, str | Hidden] = {}
         for name, value in target.headers.items():
             headers[name] = value
@@ -123,4 +122,4 @@ def _seal(key: DataKey, spec: JobSpec, sealed: dict[tuple[str, str], Hidden]) ->
                 headers[name] = sealed[name, value]
         return structs.replace(target, headers=headers)
 
-    return replace_http_targets(spec, seal_target)
+    return replace_remote_targets(spec, seal_target)

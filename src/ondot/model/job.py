@@ -22,8 +22,7 @@ from ondot.model.ids import JobId
 from ondot.model.retry import Retry
 from ondot.model.schedule import Interval, Once, OnEvent, Rrule, Schedule, When, for_job, jitter_offset
 from ondot.model.secret import Hidden
-from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
-from ondot.model.urls import origin_of
+from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, RemoteTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 
 
@@ -188,18 +187,18 @@ def keep_hidden(wanted: JobSpec, stored: JobSpec) -> JobSpec:
             name: structs.replace(
                 step, target=_keep_hidden(step.target, before[name].target if name in before else None)
             )
-            if isinstance(step.target, HttpTarget)
+            if isinstance(step.target, RemoteTarget)
             else step
             for name, step in wanted.target.steps.items()
         }
         return structs.replace(wanted, target=structs.replace(wanted.target, steps=steps))
-    if isinstance(wanted.target, HttpTarget):
+    if isinstance(wanted.target, RemoteTarget):
         return structs.replace(wanted, target=_keep_hidden(wanted.target, stored.target))
     return wanted
 
 
-def _keep_hidden(wanted: HttpTarget, stored: object) -> HttpTarget:
-    old = stored if isinstance(stored, HttpTarget) else None
+def _keep_hidden(wanted: RemoteTarget, stored: object) -> RemoteTarget:
+    old = stored if isinstance(stored, RemoteTarget) else None
     known = {} if old is None else {name.lower(): value for name, value in old.headers.items()}
     headers: dict[str, str | Hidden] = {}
     for name, value in wanted.headers.items():
@@ -210,10 +209,10 @@ def _keep_hidden(wanted: HttpTarget, stored: object) -> HttpTarget:
         if value.is_unchanged:
             if old is None or kept is None:
                 raise InvalidBody(_nothing_kept(name))
-            if origin_of(old.url) != origin_of(wanted.url):
+            if old.origin != wanted.origin:
                 raise InvalidBody(
                     f"The header {name} is kept only for the address that it was given for: give its value again, "
-                    "because scheme, host or port of `url` change."
+                    "because scheme, host or port of the address change."
                 )
             headers[name] = kept
         elif value.mark is not None and isinstance(kept, Hidden) and kept.mark == value.mark:
@@ -225,31 +224,33 @@ def find_unsealed(spec: JobSpec) -> list[str]:
     """The names of headers with credentials that are stored in plain."""
     return [
         name
-        for target in list_http_targets(spec)
+        for target in list_remote_targets(spec)
         for name, value in target.headers.items()
         if isinstance(value, str) and is_sensitive(name)
     ]
 
 
-def list_http_targets(spec: JobSpec) -> list[HttpTarget]:
-    """The HTTP targets of a job: its own, or those of its steps."""
+def list_remote_targets(spec: JobSpec) -> list[RemoteTarget]:
+    """The targets of a job that call a host: its own, or those of its steps."""
     match spec.target:
-        case HttpTarget():
-            return [spec.target]
+        case target if isinstance(target, RemoteTarget):
+            return [target]
         case WorkflowTarget():
-            return [step.target for step in spec.target.steps.values() if isinstance(step.target, HttpTarget)]
+            return [step.target for step in spec.target.steps.values() if isinstance(step.target, RemoteTarget)]
         case _:
             return []
 
 
-def replace_http_targets(spec: JobSpec, change: Callable[[HttpTarget], HttpTarget]) -> JobSpec:
-    """The spec with its HTTP target, or those of its steps, changed."""
+def replace_remote_targets(spec: JobSpec, change: Callable[[RemoteTarget], RemoteTarget]) -> JobSpec:
+    """The spec with its remote target, or those of its steps, changed."""
     match spec.target:
-        case HttpTarget():
-            return structs.replace(spec, target=change(spec.target))
+        case target if isinstance(target, RemoteTarget):
+            return structs.replace(spec, target=change(target))
         case WorkflowTarget():
             steps = {
-                name: structs.replace(step, target=change(step.target)) if isinstance(step.target, HttpTarget) else step
+                name: structs.replace(step, target=change(step.target))
+                if isinstance(step.target, RemoteTarget)
+                else step
                 for name, step in spec.target.steps.items()
             }
             return structs.replace(spec, target=structs.replace(spec.target, steps=steps))
@@ -261,7 +262,7 @@ def refuse_unchanged(spec: JobSpec) -> None:
     """Raises InvalidBody if a new job has a header `•••`, which means: unchanged."""
     if spec.secrets is None:
         return
-    for target in list_http_targets(spec):
+    for target in list_remote_targets(spec):
         for name, value in target.headers.items():
             if isinstance(value, Hidden) and value.is_unchanged:
                 raise InvalidBody(_nothing_kept(name))

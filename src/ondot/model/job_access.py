@@ -7,8 +7,8 @@ from msgspec import structs
 
 from ondot.model.access import Caller, Right
 from ondot.model.errors import Fault, InvalidBody
-from ondot.model.job import JobSpec, replace_http_targets
-from ondot.model.target import HttpTarget, ShellTarget
+from ondot.model.job import JobSpec, replace_remote_targets
+from ondot.model.target import RemoteTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.step_spec import list_attempt_specs
 
@@ -41,8 +41,8 @@ def limit_reach(caller: Caller, specs: Sequence[JobSpec]) -> Sequence[JobSpec]:
     whatever the worker allows. The writer of a version decides, so that a patch cannot borrow the right of another."""
     if Right.PRIVATE_TARGETS in caller.rights:
         return specs
-    return [replace_http_targets(spec, _only_public) for spec in specs]
+    return [replace_remote_targets(spec, _only_public) for spec in specs]
 
 
-def _only_public(target: HttpTarget) -> HttpTarget:
+def _only_public(target: RemoteTarget) -> RemoteTarget:
     return structs.replace(target, only_public=True)

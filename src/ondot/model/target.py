@@ -1,8 +1,13 @@
-"""What one attempt calls: an HTTP address, a function of a worker, or a program."""
+"""What one attempt calls: an HTTP address, a function of a worker, or a program.
+
+`RemoteTarget`s are those whose calls leave the worker for a host. They share what that needs: `headers`, of which some
+are credentials, `only_public`, and an `origin` that credentials were given for.
+"""
 
 from msgspec import Struct
 
 from ondot.model.secret import Hidden
+from ondot.model.urls import host_of, origin_of
 
 
 class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="http"):
@@ -15,6 +20,15 @@ class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     only_public: bool = False
     """The job was written by a caller without the scope `private-targets`."""
 
+    @property
+    def host(self) -> str:
+        return host_of(self.url)
+
+    @property
+    def origin(self) -> object:
+        """What its credentials were given for: scheme, host and port."""
+        return origin_of(self.url)
+
 
 class FunctionTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="function"):
     name: str
@@ -24,4 +38,5 @@ class ShellTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     command: tuple[str, ...]
 
 
-AttemptTarget = HttpTarget | FunctionTarget | ShellTarget
+RemoteTarget = HttpTarget
+AttemptTarget = RemoteTarget | FunctionTarget | ShellTarget

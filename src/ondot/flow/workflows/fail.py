@@ -12,7 +12,7 @@ from ondot.flow.workflows.run_pass import RunPass
 from ondot.model.completion import encode_error
 from ondot.model.ids import ExecutionId
 from ondot.model.outcome import AttemptError
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget
 from ondot.model.workflow.spec import StepSpec
 from ondot.model.workflow.states import StepState
 from ondot.store.steps import Rejected, reject_steps
@@ -62,7 +62,7 @@ async def fail_items(
 
 def has_executions(step: StepSpec) -> bool:
     """Whether the id of the step's generation is that of an execution, and not only a token."""
-    return step.map is None and isinstance(step.target, HttpTarget | FunctionTarget | ShellTarget)
+    return step.map is None and isinstance(step.target, AttemptTarget)
 
 
 async def _entry(

@@ -11,7 +11,7 @@ are plain data.
 from collections.abc import Iterator
 
 from ondot.model.job import JobSpec
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget
 from ondot.model.workflow.graph import compile_graph
 from ondot.model.workflow.spec import WorkflowTarget
 
@@ -25,7 +25,7 @@ def list_attempt_specs(spec: JobSpec) -> Iterator[tuple[str | None, JobSpec]]:
         yield None, spec
         return
     for no, (name, step) in enumerate(spec.target.steps.items()):
-        if isinstance(step.target, HttpTarget | FunctionTarget | ShellTarget):
+        if isinstance(step.target, AttemptTarget):
             yield name, step_job_spec(spec, no)
 
 
@@ -33,7 +33,7 @@ def step_job_spec(spec: JobSpec, step_no: int) -> JobSpec:
     """The spec of attempts of a step that calls something. `spec` is that of the workflow's job."""
     assert isinstance(spec.target, WorkflowTarget)
     step = compile_graph(spec.target).steps[step_no]
-    assert isinstance(step.target, HttpTarget | FunctionTarget | ShellTarget), "other steps have no attempts"
+    assert isinstance(step.target, AttemptTarget), "other steps have no attempts"
     return JobSpec(
         name=spec.name,
         target=step.target,
