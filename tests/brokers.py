@@ -1,8 +1,8 @@
-"""Servers that are slow to start, Kafka and RabbitMQ, started once for a test session and shared by all xdist workers.
+"""Servers that many tests need, started once for a test session and shared by all xdist workers.
 
 The first test that needs one starts it; the process that started PostgreSQL ends it. A test that stops, kills or
 freezes a server starts its own (`brokers.Kafka.running()`), and one that shares a server uses names of its own in it.
-Redis, NATS and etcd start within a second: tests start their own.
+NATS and etcd start within a second: tests start their own.
 """
 
 import fcntl

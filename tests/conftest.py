@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from brokers import Kafka, RabbitMQ
+from brokers import Kafka, RabbitMQ, Redis
 from tests.brokers import share
 from tests.servers import Running, Server, new_database
 from tests.world import World, open_world
@@ -138,6 +138,12 @@ def server(request: pytest.FixtureRequest) -> Server:
     if _RUNNING not in config.stash:
         config.stash[_RUNNING] = Running()
     return config.stash[_RUNNING].server
+
+
+@pytest.fixture(scope="session")
+def redis_url(server: Server) -> str:
+    """The session's Redis: a test uses a prefix of its own in it."""
+    return share(Redis, Path(server.brokers))
 
 
 @pytest.fixture(scope="session")

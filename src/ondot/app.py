@@ -32,6 +32,7 @@ from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import STALLED
 from ondot.transports.local import LocalTransport
 from ondot.transports.postgres import PostgresTransport
+from ondot.transports.redis import RedisTransport
 
 if TYPE_CHECKING:
     from ondot.flow.channels.deliver import ChannelCaller
@@ -272,6 +273,7 @@ def release_of(app: "Ondot", settings: Settings) -> AppRelease | None:
 TRANSPORTS: Mapping[str, Callable[[Database], Transport]] = {
     "postgres": PostgresTransport,
     "local": lambda _database: LocalTransport(),
+    "redis": RedisTransport,
 }
 """By the names that `ONDOT_TRANSPORT` takes."""
 

@@ -27,10 +27,20 @@ from ondot.model.addresses import Reach, parse_networks
 from ondot.model.app_release import check_release
 from ondot.model.email import is_email_address, parse_smtp_url
 from ondot.model.errors import Misconfigured
+from ondot.model.redis_urls import parse_redis_url
 from ondot.model.tenant import TENANTS_SHOWN
 from ondot.model.urls import fault_of
 
-SECRETS = ("database_url", "api_key", "audit_key", "secret_key", "oidc_client_secret", "smtp_url", "dead_man_url")
+SECRETS = (
+    "database_url",
+    "api_key",
+    "audit_key",
+    "secret_key",
+    "oidc_client_secret",
+    "smtp_url",
+    "dead_man_url",
+    "redis_url",
+)
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "archive_url", "public_url", "oidc_issuer"})
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
@@ -153,9 +163,20 @@ class Settings(BaseSettings):
         False, description="the API's reads of jobs and executions use PostgreSQL's row-level security"
     )
     pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
-    transport: Literal["postgres", "local"] = Field(
+    transport: Literal["postgres", "local", "redis"] = Field(
         "postgres",
-        description="what carries wake-ups to workers: postgres (LISTEN, NOTIFY) or local (in a process; else polling)",
+        description="what carries wake-ups to workers: postgres (LISTEN, NOTIFY), local (in a process; else polling) or"
+        " a server that you run: redis",
+    )
+    transport_prefix: str = Field(
+        "ondot",
+        pattern=r"^[A-Za-z0-9_-]{1,60}$",
+        description="begins the names of all that a transport stores; one for each installation that shares a server",
+    )
+    redis_url: str | None = Field(
+        None,
+        repr=False,
+        description="the server of the transport redis: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://",
     )
 
     # How it behaves.
@@ -343,6 +364,13 @@ class Settings(BaseSettings):
             )
         return None if url is None else url.rstrip("/").lower()
 
+    @field_validator("redis_url")
+    @classmethod
+    def _is_an_address_of_redis(cls, url: str | None) -> str | None:
+        if url is not None:
+            parse_redis_url(url)
+        return url
+
     @field_validator("smtp_url")
     @classmethod
     def _is_an_smtp_server(cls, url: str | None) -> str | None:
@@ -464,6 +492,8 @@ class Settings(BaseSettings):
                 "transport=postgres needs LISTEN, which PgBouncer in transaction mode does not support: leave"
                 " ONDOT_TRANSPORT out, or set it to local"
             )
+        if self.transport == "redis" and self.redis_url is None:
+            raise ValueError("transport=redis needs its server: set ONDOT_REDIS_URL=redis://host:6379/0")
         if self.lease_s + TAKEOVER_S > self.horizon_s / 3:
             raise ValueError(
                 f"lease_s ({self.lease_s:g}) and a second for the takeover must stay below a third of horizon_s"
