@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from brokers import Kafka, RabbitMQ, Redis
+from brokers import Etcd, Kafka, RabbitMQ, Redis
 from tests.brokers import share
 from tests.servers import Running, Server, new_database
 from tests.world import World, open_world
@@ -156,6 +156,12 @@ def kafka_servers(server: Server) -> str:
 def rabbitmq_url(server: Server) -> str:
     """The session's RabbitMQ: a test uses queues and exchanges of its own in it."""
     return share(RabbitMQ, Path(server.brokers))
+
+
+@pytest.fixture(scope="session")
+def etcd_url(server: Server) -> str:
+    """The session's etcd: each database has keys of its own in it."""
+    return share(Etcd, Path(server.brokers))
 
 
 @pytest.fixture

@@ -180,7 +180,7 @@ def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None
                     url = settings.dead_man_url
                     dead_man = None if url is None else DeadMan(database, url)
                     archive = open_archive(settings)
-                    coordinator = COORDINATORS["postgres"](database)
+                    coordinator = COORDINATORS[settings.coordination](database)
                     await Scheduler(database, transport, coordinator, on_hung, objects, sent, dead_man, archive).run(
                         stop
                     )
@@ -278,7 +278,16 @@ TRANSPORTS: Mapping[str, Callable[[Database], Transport]] = {
 """By the names that `ONDOT_TRANSPORT` takes."""
 
 
-COORDINATORS: "Mapping[str, Callable[[Database], Coordinator[Connection]]]" = {"postgres": PostgresCoordinator}
+def _open_etcd(database: Database) -> "Coordinator[Connection]":
+    from ondot.coordination.etcd import EtcdCoordinator
+
+    return EtcdCoordinator(database)
+
+
+COORDINATORS: "Mapping[str, Callable[[Database], Coordinator[Connection]]]" = {
+    "postgres": PostgresCoordinator,
+    "etcd": _open_etcd,
+}
 """By the names that `ONDOT_COORDINATION` takes."""
 
 

@@ -27,6 +27,7 @@ from ondot.model.addresses import Reach, parse_networks
 from ondot.model.app_release import check_release
 from ondot.model.email import is_email_address, parse_smtp_url
 from ondot.model.errors import Misconfigured
+from ondot.model.etcd_url import parse_etcd_url
 from ondot.model.redis_urls import parse_redis_url
 from ondot.model.tenant import TENANTS_SHOWN
 from ondot.model.urls import fault_of
@@ -40,6 +41,7 @@ SECRETS = (
     "smtp_url",
     "dead_man_url",
     "redis_url",
+    "etcd_url",
 )
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "archive_url", "public_url", "oidc_issuer"})
 TOML = "ondot.toml"
@@ -177,6 +179,17 @@ class Settings(BaseSettings):
         None,
         repr=False,
         description="the server of the transport redis: redis://, rediss://, unix://, redis+sentinel://, redis+cluster://",
+    )
+    coordination: Literal["postgres", "etcd"] = Field(
+        "postgres", description="where schedulers hold their leases on partitions; etcd needs etcd_url"
+    )
+    etcd_url: str | None = Field(
+        None,
+        repr=False,
+        description="etcd's client URLs, separated by commas, with user, password and a path for its keys if needed",
+    )
+    etcd_ca: Path | None = Field(
+        None, description="the file with the certificate that signs etcd's; default: the system's"
     )
 
     # How it behaves.
@@ -378,6 +391,20 @@ class Settings(BaseSettings):
             parse_smtp_url(url)
         return url
 
+    @field_validator("etcd_url")
+    @classmethod
+    def _is_etcd(cls, url: str | None) -> str | None:
+        if url is not None:
+            parse_etcd_url(url)
+        return url
+
+    @field_validator("etcd_ca")
+    @classmethod
+    def _is_a_file(cls, path: Path | None) -> Path | None:
+        if path is not None and not path.is_file():
+            raise ValueError("must be a file with a certificate in PEM form")
+        return path
+
     @field_validator("smtp_from")
     @classmethod
     def _is_an_address(cls, address: str | None) -> str | None:
@@ -494,6 +521,8 @@ class Settings(BaseSettings):
             )
         if self.transport == "redis" and self.redis_url is None:
             raise ValueError("transport=redis needs its server: set ONDOT_REDIS_URL=redis://host:6379/0")
+        if self.coordination == "etcd" and self.etcd_url is None:
+            raise ValueError("coordination=etcd needs etcd_url: set ONDOT_ETCD_URL, e.g. http://127.0.0.1:2379")
         if self.lease_s + TAKEOVER_S > self.horizon_s / 3:
             raise ValueError(
                 f"lease_s ({self.lease_s:g}) and a second for the takeover must stay below a third of horizon_s"
@@ -550,6 +579,12 @@ class Settings(BaseSettings):
                 " which starts its own."
             )
         return self.database_url
+
+    @property
+    def needs_etcd_url(self) -> str:
+        if self.etcd_url is None:
+            raise Misconfigured("No etcd: set ONDOT_ETCD_URL, e.g. http://127.0.0.1:2379.")
+        return self.etcd_url
 
 
 def split_keys(keys: str | None) -> list[str]:

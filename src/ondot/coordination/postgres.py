@@ -5,7 +5,7 @@ The others learn with each beat when a row expires, and beat again just after it
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ondot import __version__
 from ondot.model.ids import NodeId
@@ -29,6 +29,7 @@ class PostgresCoordinator:
     def __init__(self, database: Database) -> None:
         self._database = database
         self.node_id = NodeId(database.clock.new_id())
+        self.on_change: Callable[[], None] = lambda: None
 
     async def beat(self, connection: Connection) -> Standing:
         return await beat_node(
@@ -45,6 +46,9 @@ class PostgresCoordinator:
 
     async def give_back(self, connection: Connection, partitions: Sequence[int]) -> None:
         await give_back_partitions(connection, self.node_id, partitions)
+
+    async def disconnect(self) -> None:
+        """It uses the connection of the thread that beats, and has none of its own."""
 
     async def leave(self) -> int:
         return await leave(self._database, self.node_id)

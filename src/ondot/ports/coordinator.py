@@ -6,15 +6,20 @@ nodes that both believe they own a partition do the work twice and nothing worse
 compare-and-set.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
+from ondot.model.errors import Unavailable
 from ondot.model.ids import NodeId
 
 Connection_contra = TypeVar("Connection_contra", contravariant=True)
 """To PostgreSQL: the one of the thread that beats."""
+
+
+class CoordinatorAway(Unavailable):
+    """The lease could not be renewed. PostgreSQL answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,17 +40,23 @@ class Standing:
 class Coordinator(Protocol[Connection_contra]):
     """Of one node. All but `leave` are called by the thread that beats, one at a time."""
 
+    on_change: Callable[[], None]
+    """Called in that thread when a beat is worth while now: a partition may be free."""
+
     @property
     def node_id(self) -> NodeId: ...
 
     async def beat(self, connection: Connection_contra) -> Standing:
-        """Join or renew the lease. Raises if that is not certain."""
+        """Join or renew the lease. Raises if that is not certain; CoordinatorAway if PostgreSQL is not the reason."""
 
     async def take(self, connection: Connection_contra, at_most: int) -> frozenset[int]:
         """Take free partitions; returns those that it got."""
 
     async def give_back(self, connection: Connection_contra, partitions: Sequence[int]) -> None:
         """Free partitions for other nodes. The node has stopped planning them."""
+
+    async def disconnect(self) -> None:
+        """Close what belongs to the loop of that thread, which ends."""
 
     async def leave(self) -> int:
         """Hand over the partitions to the other nodes; returns how many. The thread that beats has ended."""

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from ondot.model.errors import DatabaseHeld, Unavailable
+from ondot.ports.coordinator import CoordinatorAway
 from ondot.roles.loop import pause_after
 from ondot.roles.pulse import Pulse, Stall
 from ondot.settings import Settings
@@ -48,11 +49,14 @@ class BeatThread:
         name: str,
         pulse: Pulse,
         one_report: OneReport,
+        on_end: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`on_end`: closes what `one_beat` has opened in the thread's loop."""
         self._settings = settings
         self._one_beat = one_beat
         self._pulse = pulse
         self._one_report = one_report
+        self._on_end = on_end
         pulse.on_stall = self.beat_now
         self._reported: Stall | None = None
         self._connection: OwnConnection | None = None
@@ -63,11 +67,13 @@ class BeatThread:
         self._nudge: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name=f"beat-{name}", daemon=True)
         self.confirmed_s = time.monotonic()
+        self.answered_s = self.confirmed_s
+        """As `confirmed_s`, of beats that failed for another reason than PostgreSQL too."""
         self.is_held = False
         """Nothing may start on this database (`store.lineage`)."""
 
     def start(self) -> None:
-        self.confirmed_s = time.monotonic()
+        self.confirmed_s = self.answered_s = time.monotonic()
         self._pulse.start()
         self._thread.start()
 
@@ -88,6 +94,11 @@ class BeatThread:
     def silent_s(self) -> float:
         """How long ago the last confirmed beat was sent."""
         return time.monotonic() - self.confirmed_s
+
+    @property
+    def database_silent_s(self) -> float:
+        """How long ago the last beat that PostgreSQL answered was sent."""
+        return time.monotonic() - self.answered_s
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -114,6 +125,8 @@ class BeatThread:
                 with suppress(*AWAY):
                     await self._connection.close(timeout=2)
         finally:
+            if self._on_end is not None:
+                await self._on_end()
             # In any case: it belongs to this loop, and the next try has a loop of its own.
             if self._connection is not None:
                 self._connection.terminate()
@@ -151,8 +164,10 @@ class BeatThread:
                 if again_s is None:
                     return None
         except Exception as error:  # noqa: BLE001 - the boundary of a pass
+            if isinstance(error, CoordinatorAway):
+                self.answered_s = sent_s
             return self._note_failure(error)
-        self.confirmed_s = sent_s
+        self.confirmed_s = self.answered_s = sent_s
         self.is_held = False
         self._witness.confirm()
         if self._missed:
@@ -173,7 +188,7 @@ class BeatThread:
             log.exception("beat.failed", exc_info=error)
         elif self._missed == 1:
             log.warning("beat.missed", error=str(error) or type(error).__name__)
-        if self._connection is not None:
+        if self._connection is not None and not isinstance(error, CoordinatorAway):
             self._connection.terminate()
             self._connection = None
         # Not a whole interval: until the next beat is confirmed, nothing starts here.

@@ -87,7 +87,9 @@ class Scheduler:
             name="node",
             pulse=pulse,
             one_report=self._report_stall,
+            on_end=coordinator.disconnect,
         )
+        coordinator.on_change = self._beat.beat_now
         STALLED.follow(lambda: pulse.stalled_s)
         LEASE_AGE.follow(lambda: self._beat.silent_s)
         PARTITIONS_HELD.follow(lambda: len(self.owned))

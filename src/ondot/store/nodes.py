@@ -7,13 +7,22 @@ from ondot.ports.coordinator import Standing
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
+LONGEST_WHY = 300
+
 _SQL = load_queries("nodes")
 
 
 async def beat_node(
-    connection: Connection, node_id: NodeId, *, host: str, pid: int, release: str, lease_s: float
+    connection: Connection,
+    node_id: NodeId,
+    *,
+    host: str,
+    pid: int,
+    release: str,
+    lease_s: float,
+    coordination: str = "postgres",
 ) -> Standing:
-    row = await connection.fetchrow(_SQL["beat_node"].text, node_id, host, pid, release, lease_s)
+    row = await connection.fetchrow(_SQL["beat_node"].text, node_id, host, pid, release, lease_s, coordination)
     assert row is not None
     return Standing(row["now"], frozenset(row["owned"]), row["live"], row["rank"], row["next_expiry_s"])
 
@@ -21,6 +30,28 @@ async def beat_node(
 async def report_stalled_node(connection: Connection, node_id: NodeId, *, stalled_s: float, where: str) -> None:
     """Record that a node's loop is blocked; this is no beat."""
     await connection.execute(_SQL["report_stalled_node"].text, node_id, stalled_s, where)
+
+
+async def note_coordinator_away(
+    connection: Connection, node_id: NodeId, *, host: str, pid: int, release: str, coordination: str, why: str
+) -> None:
+    """Record that a node cannot renew its lease; this is no beat, and the lease runs out."""
+    await connection.execute(
+        _SQL["note_coordinator_away"].text, node_id, host, pid, release, coordination, why[:LONGEST_WHY]
+    )
+
+
+async def read_installation(connection: Connection) -> str:
+    """What names this installation among others: its id, and the number of its database, which a copy of it in the
+    same PostgreSQL does not share."""
+    name: str = await connection.fetchval(_SQL["read_installation"].text)
+    return name
+
+
+async def record_partitions(connection: Connection, node_id: NodeId, partitions: Sequence[int]) -> frozenset[int]:
+    """Record what a node won elsewhere, with higher epochs; returns what it owns then: nothing once its row expired."""
+    rows = await connection.fetch(_SQL["record_partitions"].text, node_id, partitions)
+    return frozenset(row["partition_no"] for row in rows)
 
 
 async def take_partitions(connection: Connection, node_id: NodeId, at_most: int) -> frozenset[int]:

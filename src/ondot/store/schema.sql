@@ -707,6 +707,7 @@ CREATE TABLE ondot.installation (
     tzdata text,
     tzdata_next text,
     tzdata_through uuid,
+    id uuid NOT NULL DEFAULT gen_random_uuid(),
     CONSTRAINT installation_one_row_check CHECK (one_row),
     CONSTRAINT installation_pkey PRIMARY KEY (one_row)
 );
@@ -945,6 +946,9 @@ CREATE TABLE ondot.node (
     expires_at timestamp with time zone NOT NULL,
     stalled_at timestamp with time zone,
     stalled_in text,
+    coordination text NOT NULL DEFAULT 'postgres'::text,
+    away_since timestamp with time zone,
+    away_why text,
     CONSTRAINT node_pkey PRIMARY KEY (id)
 ) WITH (fillfactor=50);
 

@@ -1,13 +1,13 @@
 -- name: beat_node :one
 -- locks: the node row        index: node_pkey
 -- Beat and renewal in one: partitions are owned while their owner is alive (ondot.is_node_alive).
--- $1 id, $2 host, $3 pid, $4 release, $5 lease in seconds
+-- $1 id, $2 host, $3 pid, $4 release, $5 lease in seconds, $6 by what the node coordinates
 WITH beat AS (
-    INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at)
+    INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at, coordination)
     VALUES ($1::uuid, $2::text, $3::integer, $4::text, ondot.clock(), ondot.clock(),
-            ondot.clock() + make_interval(secs => $5::double precision))
+            ondot.clock() + make_interval(secs => $5::double precision), $6::text)
     ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, expires_at = excluded.expires_at, stalled_at = NULL,
-        stalled_in = NULL
+        stalled_in = NULL, away_since = NULL, away_why = NULL
 )
 SELECT ondot.clock() AS now,
        ARRAY(SELECT partition_no FROM ondot.partition WHERE owner = $1 ORDER BY partition_no) AS owned,
@@ -23,6 +23,27 @@ WHERE n.id <> $1 AND ondot.is_node_alive(n.expires_at, n.beat_at);
 UPDATE ondot.node
 SET stalled_at = ondot.clock() - make_interval(secs => $2::double precision), stalled_in = $3::text
 WHERE id = $1::uuid;
+
+-- name: note_coordinator_away :none
+-- locks: the node row        index: node_pkey
+-- This is no beat: the lease runs out. $1 id, $2 host, $3 pid, $4 release, $5 by what the node coordinates, $6 why it is away
+INSERT INTO ondot.node (id, host, pid, release, started_at, beat_at, expires_at, coordination, away_since, away_why)
+VALUES ($1::uuid, $2::text, $3::integer, $4::text, ondot.clock(), ondot.clock(), ondot.clock(), $5::text, ondot.clock(),
+        $6::text)
+ON CONFLICT (id) DO UPDATE SET beat_at = excluded.beat_at, away_why = excluded.away_why,
+    away_since = coalesce(ondot.node.away_since, excluded.away_since);
+
+-- name: read_installation :one
+SELECT i.id || '-' || d.oid AS name FROM ondot.installation i, pg_database d WHERE d.datname = current_database();
+
+-- name: record_partitions :many
+-- locks: partition rows
+-- What a node won in another coordinator. A node that was frozen in between has an expired row, and must not displace the
+-- owner of today. $1 node id, $2 partition_nos
+UPDATE ondot.partition p SET owner = $1::uuid, epoch = p.epoch + 1, owned_since = ondot.clock()
+WHERE p.partition_no = ANY ($2::smallint[])
+  AND EXISTS (SELECT FROM ondot.node n WHERE n.id = $1 AND ondot.is_node_alive(n.expires_at, n.beat_at))
+RETURNING p.partition_no;
 
 -- name: take_partitions :many
 -- locks: partition rows, SKIP LOCKED
