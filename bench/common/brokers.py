@@ -107,6 +107,8 @@ class Broker:
         """`kill -9` of all its processes."""
         kill_all_of(self.directory)
         if self.process is not None:
+            # Redis writes its title over the environment that it is found by.
+            self.process.kill()
             self.process.wait(STOPS_WITHIN_S)
         self.process = None
 

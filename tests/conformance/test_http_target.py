@@ -21,7 +21,7 @@ from ondot import __version__
 from ondot.model.addresses import EVERYWHERE, PUBLIC, Reach, endpoint, is_public, parse_networks
 from ondot.model.execution import Outcome
 from ondot.model.target import HttpTarget
-from ondot.targets.http.addresses import Allowed, PrivateAddress
+from ondot.targets.addresses import Allowed, PrivateAddress
 from ondot.targets.http.answer import MAX_BODY
 from ondot.targets.http.target import HttpCaller
 from tests.conformance.calls import EXECUTION, Recorder, a_call, failure_of, result_of

@@ -28,7 +28,8 @@ from ondot.people.attempts import Attempt
 from ondot.proxies import is_this_machine
 from ondot.settings import Settings
 from ondot.store.clock import DatabaseClock
-from ondot.targets.http.addresses import Allowed, AllowedResolver, PrivateAddress
+from ondot.targets.addresses import Allowed, PrivateAddress
+from ondot.targets.http.addresses import AllowedResolver
 from ondot.targets.http.bounded import BoundedConnection
 from ondot.telemetry.log import get_logger
 

@@ -18,7 +18,7 @@ from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from ondot.model.addresses import EVERYWHERE
-from ondot.targets.http.addresses import Allowed
+from ondot.targets.addresses import Allowed
 from ondot.targets.http.target import HttpCaller, KeysFor
 from ondot.testing.records import Request
 

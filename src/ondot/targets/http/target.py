@@ -37,8 +37,9 @@ from ondot.model.secret import Hidden
 from ondot.model.signature import sign
 from ondot.model.target import HttpTarget
 from ondot.ports.target import Call, Target
+from ondot.targets.addresses import Allowed, PrivateAddress
 from ondot.targets.cancelling import not_called
-from ondot.targets.http.addresses import Allowed, AllowedResolver, PrivateAddress
+from ondot.targets.http.addresses import AllowedResolver
 from ondot.targets.http.answer import MAX_DETAIL, Answer, read_answer
 from ondot.targets.http.bounded import BoundedConnection, TooMuch
 from ondot.targets.http.phases import Phases, tracing

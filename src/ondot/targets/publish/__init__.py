@@ -1,0 +1,1 @@
+"""Publishes messages to Redis, Kafka, RabbitMQ and NATS."""
