@@ -200,11 +200,11 @@ def worker_id_from_host() -> None:
     """All workers of a host share one id, which is used again."""
     shared = uuid5(NAMESPACE_DNS, socket.gethostname())
 
-    def named_by_its_host(self: worker.Incarnation, database: Any, *args: Any) -> None:
+    def named_by_its_host(self: worker.Incarnation, database: Any, *args: Any, **more: Any) -> None:
         new_id = database.clock.new_id
         database.clock.new_id = lambda: shared
         try:
-            init(self, database, *args)
+            init(self, database, *args, **more)
         finally:
             database.clock.new_id = new_id
 
