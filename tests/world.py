@@ -315,7 +315,7 @@ class World:
 
     async def until_a_lock_is_awaited(self, count: int = 1) -> None:
         """Wait until `count` statements in this database wait for locks."""
-        async with asyncio.timeout(10), self.second_connection() as connection:
+        async with asyncio.timeout(60), self.second_connection() as connection:
             while count > await connection.fetchval(
                 "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
                 " AND wait_event_type = 'Lock' AND cardinality(pg_blocking_pids(pid)) > 0"

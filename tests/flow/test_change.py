@@ -140,7 +140,7 @@ async def test_started_requested_and_caught_up_executions_keep_their_place_in_an
 async def woken(world: World) -> set[PoolNo]:
     """The pools that were woken so far."""
     dispatching = asyncio.create_task(world.dispatcher.run())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await world.transport.published.wait()
     dispatching.cancel()
     return {wake.pool_no for wake in world.transport.sent}

@@ -175,7 +175,7 @@ async def test_locked_rows_are_skipped_without_waiting(world: World) -> None:
     await world.advance(0.001)
     await checker.round()
     await world.advance(FOR_A_WHILE_S)
-    async with world.second_connection() as other, other.transaction(), asyncio.timeout(10):
+    async with world.second_connection() as other, other.transaction(), asyncio.timeout(60):
         await other.fetch("SELECT FROM ondot.execution FOR UPDATE")
         await other.fetch("SELECT FROM ondot.ready FOR UPDATE")
         await other.fetch("SELECT FROM ondot.timer FOR UPDATE")
@@ -196,7 +196,7 @@ async def test_an_execution_that_is_completed_in_an_open_transaction_stays_with_
     await world.advance(0.001)
     await checker.round()
     await world.advance(FOR_A_WHILE_S)
-    async with world.second_connection() as other, asyncio.timeout(10):
+    async with world.second_connection() as other, asyncio.timeout(60):
         completing = other.transaction()
         await completing.start()
         await other.execute("DELETE FROM ondot.execution WHERE id = $1", running.leased.id)

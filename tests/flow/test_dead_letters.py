@@ -335,7 +335,7 @@ async def test_operations_and_people_at_the_same_letters_make_one_execution_of_e
 async def test_an_operation_passes_over_a_locked_letter_without_waiting(world: World) -> None:
     ids = await letters(world, 3)
     id_ = await begin(world, "discard")
-    async with world.second_connection() as other, other.transaction(), asyncio.timeout(10):
+    async with world.second_connection() as other, other.transaction(), asyncio.timeout(60):
         await lock_letters(other, DEFAULT_TENANT, [ids[0]])
         await bulk_pass(world.database, world.dispatcher)
         row = await operation(world, id_)
@@ -346,7 +346,7 @@ async def test_an_operation_passes_over_a_locked_letter_without_waiting(world: W
 async def test_an_operation_returns_to_a_letter_that_was_locked_and_stayed_open(world: World) -> None:
     ids = await letters(world, 30)
     id_ = await begin(world, per_s=40)
-    async with world.second_connection() as other, asyncio.timeout(10):
+    async with world.second_connection() as other, asyncio.timeout(60):
         transaction = other.transaction()
         await transaction.start()
         await lock_letters(other, DEFAULT_TENANT, [ids[0]])
@@ -366,7 +366,7 @@ async def test_an_operation_returns_to_a_letter_that_was_locked_and_stayed_open(
 async def test_an_operation_is_done_when_another_transaction_has_resolved_the_locked_letter(world: World) -> None:
     ids = await letters(world, 3)
     id_ = await begin(world, "discard")
-    async with world.second_connection() as other, other.transaction(), asyncio.timeout(10):
+    async with world.second_connection() as other, other.transaction(), asyncio.timeout(60):
         await lock_letters(other, DEFAULT_TENANT, [ids[0]])
         await bulk_pass(world.database, world.dispatcher)
         await resolve_letters(other, DEFAULT_TENANT, [(ids[0], None)], "discarded", actor="bob", reason=None)

@@ -227,7 +227,7 @@ async def test_admission_waits_for_no_lock(world: World) -> None:
     await world.submit(job(limits=ONE))
     [waiting] = await world.executions()
     worker = await world.worker()
-    async with world.second_connection() as connection, connection.transaction(), asyncio.timeout(10):
+    async with world.second_connection() as connection, connection.transaction(), asyncio.timeout(60):
         await lock_gates_of_job(connection, DEFAULT_TENANT, waiting.job_id)
         batch = await worker.leaser.one_pass(10)
         assert (batch.assignments, batch.contended, batch.next_at) == ([], True, None)

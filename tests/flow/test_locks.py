@@ -46,7 +46,7 @@ async def test_two_leases_in_open_transactions_take_different_rows_without_waiti
         world.second_connection() as second,
         first.transaction(),
         second.transaction(),
-        asyncio.timeout(10),
+        asyncio.timeout(60),
     ):
         taken = await lease_on(first, one, 3)
         rest = await lease_on(second, other, 3)
@@ -60,7 +60,7 @@ async def test_plan_skips_a_timer_that_a_change_has_locked(world: World) -> None
     locked = await world.submit(job(schedule=every(30, world.now)))
     free = await world.submit(job(schedule=every(30, world.now)))
     await world.advance(15)
-    async with world.second_connection() as change, change.transaction(), asyncio.timeout(10):
+    async with world.second_connection() as change, change.transaction(), asyncio.timeout(60):
         await lock_timer(change, locked.id)
         assert await world.plan() == 1
         assert (await world.fires(locked.id), await world.fires(free.id)) == ([], [15])
@@ -160,7 +160,7 @@ async def test_taking_back_takes_executions_that_a_rolled_back_lease_released(wo
 async def test_a_lease_skips_executions_that_a_change_is_taking_back(world: World) -> None:
     await world.submit(job())
     worker = await world.worker()
-    async with world.second_connection() as change, change.transaction(), asyncio.timeout(10):
+    async with world.second_connection() as change, change.transaction(), asyncio.timeout(60):
         await change.execute("DELETE FROM ondot.ready")
         assert await worker.lease() == []
 

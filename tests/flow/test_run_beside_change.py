@@ -125,7 +125,7 @@ async def test_runs_wait_for_a_change_before_them_and_not_for_each_other(world: 
         first = connection.transaction()
         await first.start()
         await insert_run(connection, world, accepted.id)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await world.run_now(accepted.id)
         pausing = asyncio.create_task(pause(world.database, DEFAULT_TENANT, accepted.id))
         await world.until_a_lock_is_awaited(1)

@@ -247,7 +247,7 @@ async def test_a_job_submitted_while_a_debounced_one_is_being_changed_waits_and_
 ) -> None:
     debounce = Debounce(key="k", wait_s=wait_s)
     first = await world.submit(job(debounce=debounce))
-    async with begin(world.database, DEFAULT_TENANT) as work, asyncio.timeout(10):
+    async with begin(world.database, DEFAULT_TENANT) as work, asyncio.timeout(60):
         locked = await lock(work, first.id)
         await update_locked(work, locked, structs.replace(locked.spec, name="renamed"))
         coming = asyncio.create_task(world.submit(job(debounce=debounce)))

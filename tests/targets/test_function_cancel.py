@@ -40,7 +40,7 @@ async def cancelled(
     await recorder.line("began")
     cancel.request()
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await calling
     finally:
         await caller.close()
@@ -184,7 +184,7 @@ async def test_a_plain_function_that_waits_for_a_thread_is_cancelled_without_bei
     waiting = asyncio.ensure_future(caller.call(TARGET, a_call(cancel=cancel)))
     await asyncio.sleep(0)
     cancel.request()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await waiting == Cancelled("It was cancelled before the call began.")
     blocking.set()
     assert isinstance(await holding, Succeeded)
@@ -203,7 +203,7 @@ async def test_a_thread_that_runs_on_after_its_timeout_makes_the_worker_unfit_un
     failed = failure_of(await caller.call(TARGET, a_call(timeout_s=0.1)), "timeout")
     assert failed.outcome is Outcome.TIMED_OUT
     assert caller.left_behind == 1
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while caller.stuck != 1:
             await asyncio.sleep(0)
         blocking.set()
@@ -224,7 +224,7 @@ async def test_a_task_that_swallows_its_cancellation_makes_the_worker_unfit_unti
 
     caller = FunctionCaller({"function": Handler(function)}, ends_within_s=0.02)
     failure_of(await caller.call(TARGET, a_call(timeout_s=0.05)), "timeout")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while caller.stuck != 1:
             await asyncio.sleep(0)
         over.set()
@@ -242,7 +242,7 @@ async def test_a_function_that_ends_soon_after_it_was_given_up_leaves_the_worker
     caller = FunctionCaller({"function": Handler(function)}, ends_within_s=100)
     failure_of(await caller.call(TARGET, a_call(timeout_s=0.05)), "timeout")
     assert caller.stuck == 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while caller.left_behind:
             await asyncio.sleep(0)
     await caller.close()

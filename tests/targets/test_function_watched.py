@@ -41,7 +41,7 @@ class Begun:
         self.over.set()
 
     async def ended(self) -> list[Report]:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.over.wait()
         for _ in range(20):
             await asyncio.sleep(0)
@@ -79,7 +79,7 @@ async def test_an_interruption_during_the_grace_ends_it_and_is_reported() -> Non
 @proves("E7")
 async def test_a_timeout_and_an_interruption_in_the_same_moment_are_reported_once() -> None:
     begun = Begun(timeout_s=0.001)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await begun.over.wait()
     begun.interrupt()
     [report] = await begun.ended()

@@ -179,6 +179,6 @@ async def _round_trips(world: World) -> None:
 
 
 async def _until_watched(feed: Feed) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not feed.watchers:
             await asyncio.sleep(0)
