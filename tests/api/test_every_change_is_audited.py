@@ -246,6 +246,26 @@ async def delete_secret(api: Caller) -> Request:
     return "/v1/secrets/stripe", None
 
 
+CONNECTION: Final = {"kind": "redis", "url": "redis://ondot:s3cret-canary@127.0.0.1:1"}
+
+
+async def set_connection(api: Caller) -> Request:
+    return "/v1/connections/cache", CONNECTION
+
+
+async def connection(api: Caller) -> str:
+    assert (await api.http.put("/v1/connections/cache", json=CONNECTION)).status_code == 201
+    return "/v1/connections/cache"
+
+
+async def delete_connection(api: Caller) -> Request:
+    return await connection(api), None
+
+
+async def try_connection(api: Caller) -> Request:
+    return f"{await connection(api)}/test", None
+
+
 async def create_tenant(api: Caller) -> Request:
     return "/v1/tenants", {"name": "acme"}
 
@@ -489,6 +509,9 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "DELETE /v1/alerts/{id}": (delete_alert, "alert.delete"),
     "POST /v1/incidents/{id}/acknowledge": (acknowledge_incident, "incident.acknowledge"),
     "POST /v1/incidents/{id}/resolve": (resolve_incident, "incident.resolve"),
+    "PUT /v1/connections/{name}": (set_connection, "connection.set"),
+    "DELETE /v1/connections/{name}": (delete_connection, "connection.delete"),
+    "POST /v1/connections/{name}/test": (try_connection, "connection.test"),
     "POST /v1/channels": (create_channel, "channel.create"),
     "PATCH /v1/channels/{name}": (change_channel, "channel.update"),
     "DELETE /v1/channels/{name}": (delete_channel, "channel.delete"),

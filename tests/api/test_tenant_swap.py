@@ -98,6 +98,8 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/alerts/{id}/mute": [{"for": 60}],
     "POST /v1/incidents/{id}/acknowledge": [None],
     "POST /v1/incidents/{id}/resolve": [None, {"note": "{text}"}],
+    "PUT /v1/connections/{name}": [{"kind": "redis", "url": "redis://10.0.0.1"}],
+    "POST /v1/connections/{name}/test": [None],
     "POST /v1/channels": [{"name": "{text}", "email": {"to": ["a@example.com"]}}],
     "PATCH /v1/channels/{name}": [{"email": {"to": ["a@example.com"]}}],
     "POST /v1/channels/{name}/test": [None],
@@ -124,6 +126,7 @@ MAKES: Final = frozenset(
         "POST /v1/keys",
         "POST /v1/schedules/preview",
         "POST /v1/users",
+        "PUT /v1/connections/{name}",
         "PUT /v1/secrets/{name}",
     }
 )

@@ -189,6 +189,15 @@ async def fill(tenant: Inhabitant) -> None:
     for shared in (True, False):
         view = {"name": f"{canary}-view", "of": "jobs", "q": canary, "shared": shared}
         await tenant.send("POST", "/v1/views", 201, view)
+    # A connection, and a job that names it.
+    broker = {"kind": "redis", "url": f"redis://{canary}:{canary}@{canary}.example.com"}
+    await tenant.send("PUT", f"/v1/connections/{canary}-connection", 201, broker)
+    await world.fetch(
+        "INSERT INTO ondot.connection_use (tenant_no, name, job_id)"
+        " SELECT tenant_no, $2, id FROM ondot.job WHERE tenant_no = $1 LIMIT 1",
+        tenant.tenant_no,
+        f"{canary}-connection",
+    )
     # A channel with a message that waits, a ping and its calls.
     channel = {"name": f"{canary}-channel", "email": {"to": [f"{canary}@example.com"]}}
     await tenant.send("POST", "/v1/channels", 201, channel)

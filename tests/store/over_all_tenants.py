@@ -46,6 +46,7 @@ BLOCKS: Final = {
     "list_kept_from": "housekeeping, which then looks at the log of each tenant",
     # Master keys belong to the installation.
     "count_plain_credentials": "`ondot doctor` counts jobs of all tenants",
+    "list_all_connections": "`ondot doctor` tests the connections of all tenants",
     "count_masters": "which master keys are in use",
     "read_access": "`ondot doctor` counts owners, and looks for keys of all tenants that end soon",
     "find_other_masters": "the rotation of the master key rewraps the data keys of all tenants",

@@ -133,7 +133,7 @@ async def test_a_full_server_and_a_replica_refuse_and_it_is_certain_that_nothing
 
 
 @proves("E3")
-async def test_a_killed_and_a_frozen_server_are_told_apart_by_what_is_certain() -> None:
+async def test_a_killed_and_a_frozen_server_differ_in_what_is_certain() -> None:
     with Redis.running() as redis:
         async with publisher_for(redis.url) as publisher:
             assert isinstance((await publisher.publish(STREAM, [A_MESSAGE], within_s=PATIENCE_S))[0], Receipt)
@@ -155,7 +155,7 @@ async def test_a_killed_and_a_frozen_server_are_told_apart_by_what_is_certain() 
 
 @proves("E3")
 async def test_a_server_that_dies_before_it_answers_may_have_published() -> None:
-    """Whoever reads the refusal must know that a retry may be a duplicate."""
+    """The refusal says so: a retry may be a duplicate."""
 
     async def take_and_hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(65_536):

@@ -24,6 +24,7 @@ from ondot.flow.forecast.crowds import Crowds
 from ondot.flow.group_commit import GroupCommit
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.known_functions import Functions
+from ondot.flow.outgoing import Outgoing
 from ondot.flow.pings import Pings
 from ondot.flow.signing import Signing
 from ondot.flow.vault import Vault
@@ -36,6 +37,7 @@ from ondot.ports.kms import Kms
 from ondot.ports.objects import Objects
 from ondot.store.audit import By
 from ondot.store.database import Database
+from ondot.targets.checks import ConnectionChecker
 from ondot.telemetry.metrics import REGISTRY
 from ondot.telemetry.sum import ProcessMetrics
 
@@ -71,6 +73,7 @@ class Services:
     crowds: Crowds = field(init=False)
     awaited: AwaitedJobs = field(init=False)
     functions: Functions = field(init=False)
+    connection_checker: ConnectionChecker = field(init=False)
 
     def __post_init__(self) -> None:
         self.vault = Vault(self.database, self.kms)
@@ -85,6 +88,7 @@ class Services:
         self.crowds = Crowds(self.database)
         self.awaited = AwaitedJobs(self.database, self.stopping)
         self.functions = Functions(self.database)
+        self.connection_checker = ConnectionChecker(Outgoing(self.database).reach_of)
         ceiling = self.database.settings.queue_ceiling
         self.backpressure = None if ceiling is None else Backpressure(self.database, ceiling)
 

@@ -32,6 +32,7 @@ from ondot.api.routes import (
     backfills,
     bulk,
     channels,
+    connections,
     create,
     dead_letters,
     declared,
@@ -77,6 +78,7 @@ from ondot.document.alerts import AlertBody, MuteBody, NoteBody
 from ondot.document.body import JobBody
 from ondot.document.bulk import BulkBody, UndoBody
 from ondot.document.channels import ChannelBody, ChannelPatchBody
+from ondot.document.connections import ConnectionBody
 from ondot.document.hooks import HookBody, RotateHookBody
 from ondot.document.key_body import KeyBody, RotateBody
 from ondot.document.pings import PingBody
@@ -134,6 +136,7 @@ PARTS = (
     keys,
     me,
     secrets,
+    connections,
     tenants,
     usage,
     webhooks,
@@ -179,6 +182,7 @@ BODIES = (
     TenantBody,
     TenantPatchBody,
     SecretBody,
+    ConnectionBody,
     HookBody,
     RotateHookBody,
     AlertBody,

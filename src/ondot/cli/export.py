@@ -31,6 +31,7 @@ LISTS: Final = (
     "alerts",
     "alerts/kinds",
     "channels",
+    "connections",
     "pings",
     "hooks",
     "keys",

@@ -303,6 +303,29 @@ CREATE TABLE ondot.condition (
 ) WITH (fillfactor=70);
 CREATE INDEX condition_until ON ondot.condition USING btree (until_at) WHERE (until_at IS NOT NULL);
 
+CREATE TABLE ondot.connection (
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    spec jsonb NOT NULL,
+    version integer NOT NULL DEFAULT 1,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    created_by text NOT NULL,
+    updated_at timestamp with time zone NOT NULL DEFAULT clock(),
+    updated_by text NOT NULL,
+    tested_at timestamp with time zone,
+    test_error text,
+    CONSTRAINT connection_pkey PRIMARY KEY (tenant_no, name)
+);
+
+CREATE TABLE ondot.connection_use (
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    job_id uuid NOT NULL,
+    CONSTRAINT connection_use_job_id_fkey FOREIGN KEY (job_id) REFERENCES job(id) ON DELETE CASCADE,
+    CONSTRAINT connection_use_pkey PRIMARY KEY (tenant_no, name, job_id)
+);
+CREATE INDEX connection_use_job ON ondot.connection_use USING btree (job_id);
+
 CREATE TABLE ondot.data_key (
     tenant_no integer NOT NULL,
     key_no integer NOT NULL,

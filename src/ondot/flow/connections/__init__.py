@@ -1,0 +1,1 @@
+"""Connections to brokers and servers: managed, tested, and opened for an attempt."""
