@@ -145,8 +145,9 @@ class Broker:
 def kill_all_of(directory: Path) -> None:
     """`kill -9` of the server with this directory, whichever process started it."""
     for process in psutil.process_iter():
-        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            if process.environ().get(MARK) == str(directory):
+        with suppress(psutil.Error, OSError):
+            # Redis writes its title over its environment, RabbitMQ's port mapper runs in another directory.
+            if str(directory) in {process.cwd(), process.environ().get(MARK)}:
                 process.kill()
 
 
