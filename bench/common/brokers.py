@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 import time
@@ -313,25 +314,32 @@ class RabbitMQ(Broker):
 class Etcd(Broker):
     program = "etcd"
     package = "etcd-server"
+    scheme = "http"
 
-    def __init__(self) -> None:
+    def __init__(self, *flags: str) -> None:
         super().__init__()
         self._peer = free_port()
+        self._flags = flags
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    def wipe(self) -> None:
+        """Remove its data, while it does not run."""
+        shutil.rmtree(self.directory / "data")
 
     def command(self) -> Sequence[str]:
         peer = f"http://127.0.0.1:{self._peer}"
         return (
             *(self._find(), "--data-dir", str(self.directory / "data"), "--listen-client-urls", self.url),
             *("--advertise-client-urls", self.url, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer),
-            *("--initial-cluster", f"default={peer}"),
+            *("--initial-cluster", f"default={peer}", *self._flags),
         )
 
     def is_ready(self) -> bool:
-        with suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=1) as answer:
+        trust = ssl._create_unverified_context() if self.scheme == "https" else None
+        with suppress(OSError), urllib.request.urlopen(f"{self.url}/health", timeout=1, context=trust) as answer:
             return b"true" in answer.read()
         return False
 

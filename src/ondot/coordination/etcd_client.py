@@ -83,7 +83,8 @@ class EtcdClient:
 
     async def _ask_all(self, path: str, body: Mapping[str, Any]) -> Json:
         endpoints, why = self._address.endpoints, []
-        for number in range(self._first, self._first + len(endpoints)):
+        # The first one again at the end: a restart has closed the connection that was kept. All calls may be repeated.
+        for number in range(self._first, self._first + len(endpoints) + 1):
             endpoint = endpoints[number % len(endpoints)]
             try:
                 async with asyncio.timeout(self._try_s):
@@ -101,7 +102,7 @@ class EtcdClient:
             else:
                 self._first = number % len(endpoints)
                 return reply
-        raise EtcdError("; ".join(why))
+        raise EtcdError("; ".join(dict.fromkeys(why)))
 
     async def _sign_in(self, endpoint: str) -> str:
         body = {"name": self._address.user, "password": self._address.password or ""}
