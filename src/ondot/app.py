@@ -20,7 +20,7 @@ from ondot.environment import hide_master_keys
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured, Unavailable
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.ports.transport import Transport
 from ondot.roles.metrics import follow_connections, open_metrics
 from ondot.roles.process import recycle, run_role
@@ -321,6 +321,7 @@ async def open_targets(
     from ondot.targets.function.child import ChildCaller
     from ondot.targets.function.placement import Functions
     from ondot.targets.function.target import FunctionCaller
+    from ondot.targets.grpc.target import GrpcCaller
     from ondot.targets.http.target import HttpCaller
     from ondot.targets.processes.confine import UNCONFINED
     from ondot.targets.shell import ShellCaller
@@ -331,14 +332,16 @@ async def open_targets(
         in_child = ChildCaller(
             app_reference, module="ondot.roles.function_child", max_calls=max_calls, max_children=MAX_CHILDREN
         )
+    reach_of = None if database is None else Outgoing(database).reach_of
     targets: Targets = {
         HttpTarget: HttpCaller(
             reach=settings.reach,
-            reach_of=None if database is None else Outgoing(database).reach_of,
+            reach_of=reach_of,
             keys_for=None if vault is None else Signing(vault).keys_for,
             # Receivers reject a timestamp that is minutes off, and this machine's clock may be wrong by an hour (C3).
             now=None if database is None else database.clock.now,
         ),
+        GrpcTarget: GrpcCaller(reach=settings.reach, reach_of=reach_of),
         FunctionTarget: Functions(FunctionCaller(app.handlers, slots=slots), in_child),
         ShellTarget: ShellCaller(
             allow=settings.allow_shell,

@@ -17,15 +17,17 @@ from ondot.model.addresses import EVERYWHERE
 from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome
 from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.ports.target import CallReport, Cancel, Target
 from ondot.sdk.handler import Handler
 from ondot.settings import load_settings
 from ondot.targets.function.child import ChildCaller
 from ondot.targets.function.target import FunctionCaller
+from ondot.targets.grpc.target import GrpcCaller
 from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, PATIENCE_S, Recorder, a_call, failure_of, gone, result_of
+from tests.grpc_shop.server import SERVICE, Shop, open_shop
 from tests.proves import proves
 from tests.receiver import Receiver, open_receiver
 
@@ -190,6 +192,43 @@ class ShellRig(Rig):
             await gone(int(pid))
 
 
+class GrpcRig(Rig):
+    def __init__(self, shop: Shop) -> None:
+        self.target = GrpcCaller(reach=EVERYWHERE)
+        self._shop = shop
+        self.succeeds = GrpcTarget(address=shop.url, method=f"{SERVICE}/Place", tls=False)
+        self.fails = GrpcTarget(address=shop.url, method=f"{SERVICE}/Fail", tls=False)
+        self.hangs = GrpcTarget(address=shop.url, method=f"{SERVICE}/Hang", tls=False)
+        message = "a\0b\ufffd".encode().hex()
+        self.complains = msgspec.structs.replace(self.fails, headers={"x-message": message})
+
+    def facts(self, report: CallReport) -> dict[str, str]:
+        received, result = self._shop.seen[-1], result_of(report)
+        return {
+            "execution": received["webhook-id"],
+            "job": received["ondot-job-id"],
+            "attempt": received["ondot-attempt"],
+            "fencing_token": received["ondot-fencing-token"],
+            "fire_at": received["ondot-fire-at"],
+            "payload": result["request"],
+            "of": " ".join(
+                received.get(name, "None") for name in ("ondot-run-id", "ondot-step", "ondot-item", "ce-ondothops")
+            ),
+        }
+
+    async def begun(self, recorder: Recorder) -> None:
+        await self._shop.begun.wait()
+
+    async def ended(self, recorder: Recorder) -> None:
+        await self._shop.ended.wait()
+
+
+@asynccontextmanager
+async def grpc_rig() -> AsyncIterator[Rig]:
+    async with open_shop() as shop:
+        yield GrpcRig(shop)
+
+
 @asynccontextmanager
 async def http_rig() -> AsyncIterator[Rig]:
     async with open_receiver() as receiver:
@@ -203,6 +242,7 @@ async def made_by(rig: type[Rig]) -> AsyncIterator[Rig]:
 
 RIGS: dict[str, tuple[type[AttemptTarget], Callable[[], AbstractAsyncContextManager[Rig]]]] = {
     "http": (HttpTarget, http_rig),
+    "grpc": (GrpcTarget, grpc_rig),
     "function": (FunctionTarget, partial(made_by, FunctionRig)),
     "function in a child": (FunctionTarget, partial(made_by, ChildRig)),
     "shell": (ShellTarget, partial(made_by, ShellRig)),

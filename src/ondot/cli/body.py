@@ -26,7 +26,7 @@ from ondot.model.errors import Fault, InvalidBody
 Json = dict[str, Any]
 
 SCHEDULES: Final = ("cron", "every", "rrule", "at", "in_")
-TARGETS: Final = ("url", "function", "command")
+TARGETS: Final = ("url", "function", "command", "grpc")
 FLAG_AT: Final = {
     **flags_by_pointer(FLAGS),
     "/schedule/dst": "--gap, --fold",
@@ -71,6 +71,8 @@ def body_of_flags(flags: Mapping[str, Any], *, changes: bool = False) -> Json:
         raise typer.BadParameter(f"Say what to call: {_or(TARGETS)}, or a file with -f.")
     if details and targets != ["url"]:
         raise typer.BadParameter("--method and --header need --url.")
+    if targets != ["grpc"] and (of_grpc := [name for name in ("metadata", "tls") if name in named]) and not changes:
+        raise typer.BadParameter(f"{_or(of_grpc)} needs --grpc.")
     return {field: value for field, value in put_flags(flags, FLAGS).items() if value is not None}
 
 

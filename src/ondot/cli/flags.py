@@ -19,6 +19,7 @@ import typer
 
 from ondot.cli.complete import complete_names
 from ondot.cli.names import Id, parser_of
+from ondot.model.grpc import A_METHOD, AN_ADDRESS
 
 Json = dict[str, Any]
 Command = Callable[..., None]
@@ -154,6 +155,14 @@ def _parse_command(command: str) -> list[str]:
         raise typer.BadParameter(f"Cannot split {command!r} into words: {error}.", param_hint="--command") from error
 
 
+def _parse_grpc(written: str) -> dict[str, str]:
+    address, slash, method = written.partition("/")
+    if not slash or not method:
+        example = f"{AN_ADDRESS}/{A_METHOD}"
+        raise typer.BadParameter(f"{written!r} has no method. Write, for example, {example}.", param_hint="--grpc")
+    return {"address": address, "method": method}
+
+
 def _pairs(flag: str, example: str) -> Callable[[Sequence[str]], dict[str, str]]:
     def read(written: Sequence[str]) -> dict[str, str]:
         pairs = {}
@@ -179,6 +188,25 @@ FLAGS: Final[Mapping[str, Flag]] = {
         read=_pairs("--header", "x-team:bi"),
     ),
     "function": Flag("/target/function", "Call this function of a worker."),
+    "grpc": Flag(
+        "/target/grpc",
+        "Call this method of a gRPC server, for example api.example.com:443/shop.v1.Orders/Place.",
+        "HOST:PORT/METHOD",
+        read=_parse_grpc,
+    ),
+    "metadata": Flag(
+        "/target/grpc/metadata",
+        "With --grpc: send this metadata. May be repeated.",
+        "NAME:VALUE",
+        kind=list[str],
+        read=_pairs("--metadata", "x-team:bi"),
+    ),
+    "tls": Flag(
+        "/target/grpc/tls",
+        "With --grpc: whether the connection is secured. By default, it is.",
+        kind=bool,
+        names=("--tls/--no-tls",),
+    ),
     "command": Flag(
         "/target/shell/command",
         "Run this program. The text is split into words; no shell is used.",

@@ -105,11 +105,11 @@ def declared_in_words(job: Json) -> str | None:
 
 
 def timeout_in_words(job: Json) -> str:
-    from ondot.model.job import HTTP_TIMEOUT_S
+    from ondot.model.job import REMOTE_TIMEOUT_S
 
     if job["timeout"] is not None:
         return f"{job['timeout']:g} s"
-    return f"{HTTP_TIMEOUT_S:g} s (default)" if "http" in job["target"] else "none"
+    return f"{REMOTE_TIMEOUT_S:g} s (default)" if {"http", "grpc"} & job["target"].keys() else "none"
 
 
 def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:
@@ -189,6 +189,8 @@ def target_in_words(target: Json) -> str:
     match target:
         case {"http": {"url": url, "method": method}}:
             return f"{method} {url}"
+        case {"grpc": {"address": address, "method": method}}:
+            return f"gRPC {address} {method}"
         case {"function": name}:
             return f"function {name}"
         case {"shell": {"command": command}}:

@@ -17,12 +17,13 @@ from ondot.document.fields import (
     Url,
     sentence,
 )
+from ondot.document.grpc import GrpcBody, grpc_target_of
 from ondot.document.rules import LONGEST_ATTEMPT_S, LONGEST_WAIT_S, MAX_RETRIES
 from ondot.document.structs import to_struct
 from ondot.model.job import TargetSpec
 from ondot.model.retry import Backoff, Retry
 from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.model.text import MAX_NAME
 from ondot.model.workflow.spec import WorkflowTarget
 
@@ -63,7 +64,7 @@ class ShellBody(Body):
 
 
 class AttemptTargetBody(Body):
-    """What an attempt calls: exactly one of `http`, `function`, `shell`."""
+    """What an attempt calls: exactly one of `http`, `function`, `shell`, `grpc`."""
 
     http: HttpBody | None = Field(
         default=None, description="An HTTP call.", examples=[{"url": "https://example.com/report"}]
@@ -72,6 +73,11 @@ class AttemptTargetBody(Body):
         default=None, description="A function that a worker has registered.", examples=["daily_report"]
     )
     shell: ShellBody | None = Field(default=None, description="A program.", examples=[{"command": ["echo", "hello"]}])
+    grpc: GrpcBody | None = Field(
+        default=None,
+        description="A unary call of a gRPC server.",
+        examples=[{"address": "billing.example.com:443", "method": "billing.v1.Invoices/Create"}],
+    )
 
 
 class TargetBody(AttemptTargetBody):
@@ -82,7 +88,6 @@ class TargetBody(AttemptTargetBody):
         description="Steps that depend on each other, with `on_failure` and `blocked_for`: see `POST /v1/workflows`.",
         examples=[{"steps": {"list": {"function": "list_files"}}}],
     )
-    grpc: Any = Field(default=None, description="Not supported yet.")
     publish: Any = Field(default=None, description="Not supported yet.")
 
 
@@ -138,6 +143,8 @@ def target_of(body: AttemptTargetBody) -> AttemptTarget:
         return to_struct(HttpTarget, body.http, headers={**body.http.headers, **own}, only_public=False)
     if body.function is not None:
         return FunctionTarget(name=body.function)
+    if body.grpc is not None:
+        return grpc_target_of(body.grpc)
     assert body.shell is not None, "check_kinds has checked that there is one"
     return to_struct(ShellTarget, body.shell)
 
@@ -150,6 +157,8 @@ def name_of(target: TargetSpec) -> str:
         case HttpTarget():
             parts = urlsplit(target.url)
             return f"{parts.hostname}{parts.path}"[:MAX_NAME]
+        case GrpcTarget():
+            return f"{target.host}/{target.method}"[:MAX_NAME]
         case ShellTarget():
             return target.command[0][:MAX_NAME]
         case WorkflowTarget():

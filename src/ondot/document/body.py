@@ -78,8 +78,8 @@ class JobBody(Body):
     )
     timeout: AttemptDuration | None = Field(
         default=None,
-        description="How long one attempt may take. null: 5 minutes for an HTTP call, no limit for a function or a"
-        " shell command.",
+        description="How long one attempt may take. null: 5 minutes for an HTTP or gRPC call, no limit for a function"
+        " or a shell command.",
         examples=["5m"],
     )
     overlap: Overlap = Field(

@@ -19,12 +19,13 @@ from ondot.document.merge_patch import base_of
 from ondot.document.parse import job_spec
 from ondot.document.shorthand import SCHEDULE_KINDS
 from ondot.model.errors import InvalidBody
+from ondot.model.grpc import KEY
 from ondot.model.ids import EPOCH
 from ondot.model.job import JobSpec, list_remote_targets
 from ondot.model.schedule import Once, Schedule
 from ondot.model.secret import MASK
 from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import FunctionTarget, HttpTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, RemoteTarget
 from ondot.model.workflow.spec import WorkflowTarget
 
 Document = dict[str, Any]
@@ -68,7 +69,7 @@ def declared_document(spec: JobSpec) -> Document:
     if isinstance(spec.target, WorkflowTarget) and list_remote_targets(spec):
         steps = document["target"]["workflow"]["steps"]
         for name, step in spec.target.steps.items():
-            if isinstance(step.target, HttpTarget):
+            if isinstance(step.target, RemoteTarget):
                 _mark_credentials(steps[name], step.target)
     return document
 
@@ -225,11 +226,14 @@ def _all(*fields: Mapping[Path, Any]) -> list[Path]:
 # Credentials ---------------------------------------------------------------------------------------------------------
 
 
-def _mark_credentials(step: Document, target: HttpTarget) -> None:
-    http = step["target"]["http"] = dict(step["target"]["http"])
-    headers = http["headers"] = dict(http["headers"])
+def _mark_credentials(step: Document, target: RemoteTarget) -> None:
+    kind, field = ("grpc", "metadata") if isinstance(target, GrpcTarget) else ("http", "headers")
+    call = step["target"][kind] = dict(step["target"][kind])
+    headers = call[field] = dict(call[field])
     for name, value in target.headers.items():
-        place, at = (http, "signing_secret") if name == SIGNING_HEADER else (headers, name)
+        place, at = (call, "signing_secret") if name == SIGNING_HEADER else (headers, name)
+        if name == KEY and isinstance(call["tls"], dict):
+            place, at = call["tls"], "key"
         if isinstance(value, str) and place.get(at) == MASK:
             place[at] = MASK + blake2b(value.encode(), digest_size=8, person=b"declared").hexdigest()
 

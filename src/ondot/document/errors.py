@@ -39,6 +39,7 @@ _EXPECTED: Final = {
 }
 _SHOWN: Final = 60
 _NAMES_SHOWN: Final = 30
+_SECRET: Final = frozenset({"headers", "metadata", "tls"})
 
 
 class Written(NamedTuple):
@@ -225,7 +226,9 @@ def _words(kind: str, context: dict[str, Any], otherwise: str) -> str:
 
 
 def _got(path: Path, value: object) -> str:
-    # Headers and addresses may contain secrets.
-    if "headers" in path or path[-1:] == ("value",) or (isinstance(value, str) and "@" in value and "://" in value):
+    # Headers, keys and addresses may contain secrets.
+    if not _SECRET.isdisjoint(path) or path[-1:] == ("value",):
+        return ""
+    if isinstance(value, str) and "@" in value and "://" in value:
         return ""
     return f", got {describe_value(value)}"

@@ -58,6 +58,8 @@ ERROR_CODES: Final = frozenset(
         "result_too_large",
         "shell_not_allowed",
         "exit_code",
+        "grpc_status",
+        "grpc_types",
         "signal",
         "not_started",
         "not_found",
@@ -287,7 +289,7 @@ _INSTANT_SCHEMA: Final[dict[str, Any]] = {
     "examples": ["2030-01-31T09:00:00Z"],
 }
 
-_HEADER_SCHEMA: Final[dict[str, Any]] = {
+HEADER_SCHEMA: Final[dict[str, Any]] = {
     "anyOf": [
         {"type": "string", "maxLength": 8192},
         {
@@ -309,8 +311,8 @@ PoolName = Annotated[str, AfterValidator(_pool), Field(json_schema_extra={"patte
 FunctionName = Annotated[str, AfterValidator(_function)]
 Url = Annotated[str, AfterValidator(check_url), Field(json_schema_extra={"format": "uri", "maxLength": 2048})]
 Method = Annotated[str, AfterValidator(_method), Field(json_schema_extra={"enum": list(METHODS)})]
-HeaderValue = Annotated[Any, BeforeValidator(check_header_value), WithJsonSchema(_HEADER_SCHEMA)]
-SigningSecret = Annotated[Any, BeforeValidator(_signing_secret), WithJsonSchema(_HEADER_SCHEMA)]
+HeaderValue = Annotated[Any, BeforeValidator(check_header_value), WithJsonSchema(HEADER_SCHEMA)]
+SigningSecret = Annotated[Any, BeforeValidator(_signing_secret), WithJsonSchema(HEADER_SCHEMA)]
 Headers = Annotated[
     dict[Annotated[str, AfterValidator(_header_name)], HeaderValue],
     Field(max_length=64),

@@ -24,7 +24,7 @@ BYTES_A_VALUE: Final = 16
 131,072 for a job. A decoded value takes about 64 bytes of memory."""
 MAX_FIELDS: Final = 10_000
 """Values of a body outside its payload: a job with 1,000 blackouts and 1,000 dates has 4,000."""
-USER_DATA: Final = frozenset({"payload", "headers", "labels", "if", "default", "over", "filter"})
+USER_DATA: Final = frozenset({"payload", "headers", "metadata", "labels", "if", "default", "over", "filter"})
 """Fields with the user's own data: keys inside them are not changed."""
 STEPS: Final = "steps"
 """Steps of a workflow: their names are the user's, and each may have as many values as a job."""

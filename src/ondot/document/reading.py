@@ -31,7 +31,6 @@ _ENCODER: Final = msgspec.json.Encoder()
 _NULL: Final = b"null"
 _KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}
 _NOT_YET: Final = {
-    ("target", "grpc"): "use `http`",
     ("target", "publish"): "use `http`",
 }
 

@@ -166,7 +166,7 @@ class JobOut(TypedDict):
     timeout: Annotated[
         Seconds | None,
         Field(
-            description="null: the default, 5 minutes for an HTTP call and no limit for a function or a shell command."
+            description="null: the default, 5 minutes for an HTTP or gRPC call, no limit for a function or a command."
         ),
     ]
     overlap: Overlap

@@ -10,6 +10,7 @@ from msgspec import Raw
 from pydantic import Field
 from typing_extensions import TypedDict
 
+from ondot.document.grpc import GrpcOut, render_grpc
 from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
 from ondot.model.gates import Limits
@@ -17,7 +18,7 @@ from ondot.model.headers import is_sensitive
 from ondot.model.job import TargetSpec
 from ondot.model.secret import MASK, Hidden
 from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.spec import (
     Approve,
     MapSpec,
@@ -57,11 +58,12 @@ class WorkflowOut(TypedDict):
 
 
 class TargetOut(TypedDict, total=False):
-    """One of `http`, `function`, `shell`, `workflow`."""
+    """One of `http`, `function`, `shell`, `grpc`, `workflow`."""
 
     http: HttpOut
     function: str
     shell: ShellOut
+    grpc: GrpcOut
     workflow: WorkflowOut
 
 
@@ -85,6 +87,8 @@ def render_target(target: TargetSpec) -> TargetOut:
             return {"function": target.name}
         case ShellTarget():
             return {"shell": {"command": list(target.command)}}
+        case GrpcTarget():
+            return {"grpc": render_grpc(target)}
         case WorkflowTarget():
             return {"workflow": _render_workflow(target)}
     assert_never(target)
@@ -143,7 +147,7 @@ def _render_limits(limits: Limits) -> dict[str, Any]:
 
 def _render_call(target: StepTarget) -> dict[str, Any]:
     match target:
-        case HttpTarget() | FunctionTarget() | ShellTarget():
+        case HttpTarget() | FunctionTarget() | ShellTarget() | GrpcTarget():
             return {"target": render_target(target)}
         case Wait(event=None):
             return {"wait": to_json(target.for_s)}

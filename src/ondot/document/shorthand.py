@@ -48,6 +48,8 @@ SHORT_NAMES: Final = frozenset({*SHORT, *OTHER_SHORT})
 
 SCHEDULE_KINDS: Final = ("cron", "every", "at", "in", "rrule", "event")
 TARGET_KINDS: Final = ("http", "function", "shell", "workflow", "grpc", "publish")
+ATTEMPT_KINDS: Final = ("http", "function", "shell", "grpc")
+"""Of them those that a step may have."""
 STEPS: Final = ("target", "workflow", "steps")
 
 # The kind of a `"schedule": "text"`, the kinds that may be given with the type, and an example.

@@ -18,7 +18,7 @@ from ondot.document.body import JobBody
 from ondot.document.errors import MAX_FAULTS, Written, describe_value, faults_of, unknown_field
 from ondot.document.fields import Body
 from ondot.document.reading import Form, Reading, encode_payload_text
-from ondot.document.shorthand import STEPS, Path
+from ondot.document.shorthand import ATTEMPT_KINDS, STEPS, Path
 from ondot.document.step_body import CALLS, StepBody, Waiting
 from ondot.document.structs import to_struct, with_own_defaults
 from ondot.model.errors import Fault, InvalidBody, TooLarge
@@ -171,10 +171,10 @@ def _find_conflicts(name: str, step: Mapping[str, Any], body: StepBody) -> Itera
         return
     call = calls[0] if calls else None
     if body.target is not None:
-        kinds = [kind for kind in ("http", "function", "shell") if getattr(body.target, kind) is not None]
+        kinds = [kind for kind in ATTEMPT_KINDS if getattr(body.target, kind) is not None]
         if len(kinds) != 1:
             got = " and ".join(f"`{kind}`" for kind in kinds) or "none"
-            yield ("target",), f"`target` of a step takes exactly one of http, function, shell, got {got}."
+            yield ("target",), f"`target` of a step takes exactly one of {', '.join(ATTEMPT_KINDS)}, got {got}."
     for field in (*_OF_ATTEMPTS, *_OF_VALUES):
         if step.get(field) is None or call == "target" or (call == "workflow" and field in _OF_VALUES):
             continue

@@ -27,9 +27,10 @@ from ondot.flow.run import Runner
 from ondot.flow.sampled import sample_trace
 from ondot.model.completion import Completion
 from ondot.model.execution import RECOVER, RETURN, State
+from ondot.model.grpc import parse_address
 from ondot.model.ids import ExecutionId, WorkerId, instant_of
 from ondot.model.job import JobSpec
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.model.trace import Part, TraceContext, derive_span_id, parse_traceparent
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.ports.target import Call
@@ -255,6 +256,11 @@ def _describe_handler(spec: JobSpec) -> tuple[str, Kind, dict[str, Any]]:
             if (port := parts.port or {"https": 443, "http": 80}.get(parts.scheme)) is not None:
                 address["server.port"] = port
             return target.method, "CLIENT", address
+        case GrpcTarget():
+            host, number = parse_address(target.address)
+            service, _, method = target.method.partition("/")
+            called = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+            return target.method, "CLIENT", {**called, "server.address": host, "server.port": number}
         case FunctionTarget():
             return target.name, "INTERNAL", {"code.function.name": target.name}
         case ShellTarget():

@@ -22,7 +22,7 @@ from ondot.model.ids import JobId
 from ondot.model.retry import Retry
 from ondot.model.schedule import Interval, Once, OnEvent, Rrule, Schedule, When, for_job, jitter_offset
 from ondot.model.secret import Hidden
-from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, RemoteTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, RemoteTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 
 
@@ -73,9 +73,9 @@ TRACE_FIELDS: Final = frozenset({"trace", "tracestate"})
 """The fields of a spec that say where it comes from, not what it does."""
 CANCEL_GRACE_S: Final = 10.0
 """The time that a cancelled attempt has to stop by itself, unless the job has a `cancel_grace`."""
-HTTP_TIMEOUT_S: Final = 300.0
-"""The timeout of an HTTP call, unless the job has a `timeout`. Functions and programs have none: their worker sends
-heartbeats, and a nightly job may take an hour. A receiver that never answers sends no heartbeat."""
+REMOTE_TIMEOUT_S: Final = 300.0
+"""The timeout of an HTTP or gRPC call, unless the job has a `timeout`. Functions and programs have none: their worker
+sends heartbeats, and a nightly job may take an hour. A receiver that never answers sends no heartbeat."""
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -131,8 +131,8 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.timeout_s is not None:
             return self.timeout_s
         match self.target:
-            case HttpTarget():
-                return HTTP_TIMEOUT_S
+            case HttpTarget() | GrpcTarget():
+                return REMOTE_TIMEOUT_S
             case FunctionTarget() | ShellTarget() | WorkflowTarget():
                 return None
             case _:

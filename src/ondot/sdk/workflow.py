@@ -157,6 +157,31 @@ class Workflow:
         target = _given({"url": url, "method": method, "headers": dict(headers) if headers else None})
         return self._plain(name, {"target": {"http": target}}, after, payload, options)
 
+    def grpc(
+        self,
+        name: str,
+        address: str,
+        method: str,
+        payload: Any = None,
+        *,
+        metadata: Mapping[str, Any] | None = None,
+        tls: bool | Mapping[str, Any] | None = None,
+        descriptor_set: str | None = None,
+        after: After = (),
+        **options: Any,
+    ) -> StepHandle[Any]:
+        """Call a unary method of a gRPC server, for example `"shop.v1.Orders/Place"`."""
+        target = _given(
+            {
+                "address": address,
+                "method": method,
+                "metadata": dict(metadata) if metadata else None,
+                "tls": dict(tls) if isinstance(tls, Mapping) else tls,
+                "descriptor_set": descriptor_set,
+            }
+        )
+        return self._plain(name, {"target": {"grpc": target}}, after, payload, options)
+
     def command(
         self, name: str, command: Sequence[str], payload: Any = None, *, after: After = (), **options: Any
     ) -> StepHandle[Any]:

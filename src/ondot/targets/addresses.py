@@ -9,11 +9,20 @@ whole.
 
 import asyncio
 import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address, IPv6Address, ip_address
-from typing import Any
+from typing import Any, Final
 
 from ondot.model.addresses import Reach
+from ondot.model.ids import TenantNo
+
+ReachOf = Callable[[TenantNo], Awaitable[Reach]]
+"""Where the calls of a tenant may go."""
+
+NO_RIGHT: Final = (
+    "This job was written by a caller without the scope private-targets: write it with a key that has the scope."
+)
 
 
 class PrivateAddress(Exception):

@@ -16,17 +16,19 @@ from ondot.model.addresses import EVERYWHERE
 from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.sdk.app import Ondot
 from ondot.sdk.release import compute_release
 from ondot.store.database import Database, open_database
 from ondot.targets.function.target import FunctionCaller
+from ondot.targets.grpc.target import GrpcCaller
 from ondot.targets.http.target import HttpCaller
 from ondot.targets.shell import ShellCaller
 from ondot.testing.api import WorldTransport, redirect
 from ondot.testing.clock import parse_instant, turn_clock
 from ondot.testing.engine import Engine
 from ondot.testing.failures import with_failures
+from ondot.testing.grpc import OfflineGrpc
 from ondot.testing.http import OfflineHttp, Receivers
 from ondot.testing.server import new_database, server, settings_for
 from ondot.testing.world import World
@@ -45,9 +47,9 @@ def open_world(
 ) -> "Opening":
     """A world that starts at an instant, with the schedules of the app's functions registered as a worker does.
 
-    Without an app there are only the jobs that the test creates. With `network`, HTTP targets are really called, in
-    private ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is how many attempts
-    run at the same time. The first world of a process starts its PostgreSQL, which takes a second or two.
+    Without an app there are only the jobs that the test creates. With `network`, HTTP and gRPC targets are really
+    called, in private ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is how
+    many attempts run at the same time. The first world of a process starts its PostgreSQL, which takes a second or two.
     """
     return Opening(_open(app, at=at, network=network, allow_shell=allow_shell, slots=slots))
 
@@ -111,13 +113,14 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     vault = Vault(database, kms)
     keys_for = Signing(vault).keys_for
     http = HttpCaller(reach=EVERYWHERE, keys_for=keys_for) if network else OfflineHttp(receivers, keys_for)
+    grpc = GrpcCaller(reach=EVERYWHERE) if network else OfflineGrpc()
     failures: dict[str, list[Exception]] = {}
     function = FunctionCaller(with_failures(app.handlers, failures), slots=slots)
     shell = ShellCaller(allow=database.settings.allow_shell)
     engine = Engine(
         database,
         dispatcher,
-        {HttpTarget: http, FunctionTarget: function, ShellTarget: shell},
+        {HttpTarget: http, GrpcTarget: grpc, FunctionTarget: function, ShellTarget: shell},
         slots,
         vault,
     )
@@ -135,3 +138,4 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     finally:
         await function.close()
         await http.close()
+        await grpc.close()

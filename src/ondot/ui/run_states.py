@@ -9,7 +9,7 @@ from typing import Final
 
 from ondot.model.ids import ExecutionId
 from ondot.model.job import JobSpec
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.spec import Approve, StepSpec, SubWorkflow, Wait, WorkflowTarget
 from ondot.store.run_views import RunExecution, ThinStep
 
@@ -31,6 +31,7 @@ LETTERS: Final = dict(zip(STATES, "WPRTASFKBC", strict=True))
 """One letter for each: the script `run_picture.js` has the same table."""
 KINDS: Final[Mapping[type, str]] = {
     HttpTarget: "http",
+    GrpcTarget: "grpc",
     FunctionTarget: "function",
     ShellTarget: "shell",
     Wait: "wait",
@@ -70,6 +71,8 @@ def target_of(spec: StepSpec) -> str:  # noqa: PLR0911 - one for each kind
     match spec.target:
         case HttpTarget(method=method, url=url):
             return f"{method} {url}"
+        case GrpcTarget(address=address, method=method):
+            return f"gRPC {address} {method}"
         case FunctionTarget(name=name):
             return f"function {name}"
         case ShellTarget(command=command):

@@ -13,7 +13,7 @@ from typing import Final
 from ondot.model.job import JobSpec, TargetSpec
 from ondot.model.schedule import Cron, Once, Rrule
 from ondot.model.schedule.dst import zone_info
-from ondot.model.target import FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
@@ -103,6 +103,8 @@ def target_in_words(target: TargetSpec) -> str:
             return f"{target.method} {target.url}"
         case FunctionTarget():
             return f"function {target.name}"
+        case GrpcTarget():
+            return f"gRPC {target.address} {target.method}"
         case ShellTarget():
             return " ".join(target.command)
         case WorkflowTarget():

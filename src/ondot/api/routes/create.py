@@ -27,6 +27,7 @@ from ondot.document.body import JobBody
 from ondot.document.functions import KnownFunctions
 from ondot.document.parse import job_specs, new_job_spec
 from ondot.document.render import JobOut
+from ondot.flow.descriptor_sets import check_descriptor_sets
 from ondot.flow.idempotency import Idempotency
 from ondot.flow.known_functions import find_unknown
 from ondot.flow.new_jobs import Accepted
@@ -154,6 +155,7 @@ async def submit_specs(
     if caller.pools is not None:
         await check_keys(services, caller, specs)
     await check_step_pools(services, caller, specs)
+    await check_descriptor_sets(specs)
     # One-time jobs are not in the audit log, because there are thousands a second: each records its creator.
     is_audited = any(spec.recurs or spec.key is not None or spec.depends_on for spec in specs)
     by = await by_of(request, reason) if is_audited else None

@@ -15,6 +15,7 @@ from ondot.api.routes.jobs import load_job
 from ondot.document.declared import read_document
 from ondot.flow.change.change import update
 from ondot.flow.declared_jobs import Declaration, adopt, read_declaration, undeclared
+from ondot.flow.descriptor_sets import check_descriptor_sets
 from ondot.model.access import Right
 from ondot.model.app_release import MAX_APP
 from ondot.model.ids import JobId, TenantNo
@@ -100,6 +101,7 @@ async def reset_job(
         spec = keep_anchors(keep_hidden(spec, stored.spec), stored.spec)
         check_jobs(caller, [spec])
         await check_step_pools(services, caller, [spec])
+        await check_descriptor_sets([spec])
         [spec] = limit_reach(caller, [spec])
         services.quotas.check_version(tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)

@@ -28,6 +28,7 @@ from ondot.document.render import SPEC_FIELDS, JobOut, WarningOut, render_job
 from ondot.document.requests import ResumeBody, RunBody, resume_missed, run_payload
 from ondot.flow.change.change import delete, pause, resume, update
 from ondot.flow.declared_jobs import Declaration, read_declarations
+from ondot.flow.descriptor_sets import check_descriptor_sets
 from ondot.flow.history.gone import find_why_unknown
 from ondot.flow.known_functions import find_unknown
 from ondot.flow.run_now import run_now
@@ -205,6 +206,7 @@ async def patch_job(
         spec = await asyncio.to_thread(lambda: patched_spec(job.spec, wanted, now, functions=functions))
         check_jobs(caller, [spec])
         await check_step_pools(services, caller, [spec])
+        await check_descriptor_sets([spec])
         [spec] = limit_reach(caller, [spec])
         services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)
@@ -403,6 +405,7 @@ async def replace_job(
         spec = await asyncio.to_thread(read)
         check_jobs(caller, [spec])
         await check_step_pools(services, caller, [spec])
+        await check_descriptor_sets([spec])
         [spec] = limit_reach(caller, [spec])
         services.quotas.check_version(caller.tenant_no, spec)
         return await admit_secrets_of_one(services, caller, spec)

@@ -19,7 +19,7 @@ from ondot.flow.output import open_result
 from ondot.flow.workflows.attempts import StepAttempt
 from ondot.flow.workflows.run_pass import RunPass, open_pass
 from ondot.model.ids import ExecutionId, TenantNo
-from ondot.model.target import HttpTarget, ShellTarget
+from ondot.model.target import GrpcTarget, HttpTarget, ShellTarget
 from ondot.model.workflow.graph import Graph
 from ondot.model.workflow.maps import PORTION
 from ondot.model.workflow.spec import StepSpec
@@ -257,6 +257,8 @@ def _decode(step: StepSpec, name: str, text: str | None) -> Any:
     if text.startswith(_CUT):
         raise Unresolved(f"The result of `{name}` was cut, because it could not be stored, and cannot be used.")
     if isinstance(step.target, HttpTarget | ShellTarget) and isinstance(value, dict) and "cut" in value:
+        raise Unresolved(f"The result of `{name}` was cut ({value['cut']}), and cannot be used.")
+    if isinstance(step.target, GrpcTarget) and isinstance(value, dict) and value.keys() == {"cut", "body"}:
         raise Unresolved(f"The result of `{name}` was cut ({value['cut']}), and cannot be used.")
     return value
 

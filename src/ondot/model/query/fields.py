@@ -54,6 +54,7 @@ _STATES: Final = tuple(state.value.lower() for state in State)
 _ORIGINS: Final = get_args(Origin)
 _LABEL = Field("label", Kind.LABEL, "A label, by its key.", "label.team=bi")
 _PAYLOAD = Field("payload", Kind.PAYLOAD, "A field of the payload, by its path.", "payload.customer.id=42")
+_TARGETS: Final = ("http", "function", "shell", "grpc", "workflow")
 _POOL = Field("pool", Kind.NAME, "The pool.", "pool:gpu")
 
 
@@ -121,7 +122,7 @@ FIELDS: Final[Mapping[Of, Mapping[str, Field]]] = {
         Field("paused", Kind.CHOICE, "Whether it is paused.", "paused:yes", ("yes", "no")),
         _LABEL,
         _POOL,
-        Field("target", Kind.CHOICE, "What it calls.", "target:http", ("http", "function", "shell", "workflow")),
+        Field("target", Kind.CHOICE, "What it calls.", "target:http", _TARGETS),
         Field("function", Kind.NAME, "The function that it calls.", "function:send_invoice"),
         Field("kind", Kind.CHOICE, "How it is scheduled.", "kind:cron", ("cron", "every", "rrule", "event", "once")),
         Field("key", Kind.NAME, "Its key.", "key:invoice-*"),

@@ -10,7 +10,6 @@ everywhere. Connections are shared only between calls that may reach the same ad
 
 import asyncio
 import os
-import secrets
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -32,20 +31,19 @@ from ondot.model.errors import NoSecretKey, OndotError
 from ondot.model.headers import why_reserved
 from ondot.model.ids import TenantNo
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded
-from ondot.model.own_events import HOPS
 from ondot.model.secret import Hidden
 from ondot.model.signature import sign
 from ondot.model.target import HttpTarget
 from ondot.ports.target import Call, Target
-from ondot.targets.addresses import Allowed, PrivateAddress
+from ondot.targets.addresses import NO_RIGHT, Allowed, PrivateAddress, ReachOf
 from ondot.targets.cancelling import not_called
+from ondot.targets.facts import facts_of
 from ondot.targets.http.addresses import AllowedResolver
 from ondot.targets.http.answer import MAX_DETAIL, Answer, read_answer
 from ondot.targets.http.bounded import BoundedConnection, TooMuch
 from ondot.targets.http.phases import Phases, tracing
 from ondot.targets.http.redirects import MAX_REDIRECTS, Hop, NotFollowed, follow, is_redirect
 from ondot.targets.text import one_line
-from ondot.telemetry.trace import new_traceparent
 
 LONGEST_RETRY_AFTER_S: Final = 86_400.0
 KEEP_ALIVE_S: Final = 4.0
@@ -53,16 +51,10 @@ KEEP_ALIVE_S: Final = 4.0
 MAX_REACHES: Final = 64
 """Reaches whose idle connections are kept at a time."""
 
-_NO_RIGHT: Final = (
-    "This job was written by a caller without the scope private-targets: write it with a key that has the scope."
-)
-
 _WITHOUT_BODY: Final = frozenset({"GET", "HEAD"})
 _RETRYABLE_4XX: Final = frozenset({408, 425, 429})
 
 
-ReachOf = Callable[[TenantNo], Awaitable[Reach]]
-"""Where the calls of a tenant may go."""
 KeysFor = Callable[[TenantNo, HttpTarget, str], Awaitable[Sequence[bytes]]]
 """The keys that sign a tenant's call of a target on a host. None: the call has no signature."""
 
@@ -128,7 +120,7 @@ class HttpCaller(Target[HttpTarget]):
     async def _call(self, spec: HttpTarget, call: Call, phases: Phases) -> Succeeded | Failed:
         reach = self._reach if self._reach_of is None else await self._reach_of(call.tenant_no)
         if spec.only_public:
-            reach = reach.only_public(_NO_RIGHT)
+            reach = reach.only_public(NO_RIGHT)
         connections = await self._connect(reach)
         connections.calls += 1
         try:
@@ -236,27 +228,8 @@ def headers(spec: HttpTarget, call: Call, now: datetime, hop: Hop) -> CIMultiDic
                     # Never a call without its credentials: its receiver may do something else for a stranger.
                     raise ValueError(f"the value of the header {name} is not known to this worker")
                 merged[name] = value
-    merged.update(
-        {
-            "webhook-id": str(call.execution_id),
-            "webhook-timestamp": str(int(now.timestamp())),
-            "ondot-job-id": str(call.job_id),
-            "ondot-fire-at": call.fire_at.astimezone(UTC).isoformat().replace("+00:00", "Z"),
-            "ondot-attempt": str(call.attempt_no),
-            "ondot-fencing-token": str(call.fencing_token),
-            # One trace for an execution or a run, one span for an attempt.
-            "traceparent": call.traceparent or new_traceparent(call.run_id or call.execution_id, secrets.token_hex(8)),
-        }
-    )
-    if call.tracestate is not None:
-        merged["tracestate"] = call.tracestate
-    if call.run_id is not None:
-        merged["ondot-run-id"] = str(call.run_id)
-        merged["ondot-step"] = call.step or ""
-        if call.item_no is not None:
-            merged["ondot-item"] = str(call.item_no)
-    if call.hops is not None:
-        merged[f"ce-{HOPS}"] = str(call.hops)
+    merged.update(facts_of(call))
+    merged["webhook-timestamp"] = str(int(now.timestamp()))
     return merged
 
 

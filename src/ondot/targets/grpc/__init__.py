@@ -1,0 +1,1 @@
+"""Unary calls of gRPC servers."""

@@ -1,0 +1,71 @@
+"""The types of a server's methods by its reflection (E3): version 1 of the protocol, else v1alpha, which is the same
+under another name. What a server answers is bounded: a hostile one must not fill the worker's memory."""
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Final
+
+from ondot.descriptors import BadTypes, Types, is_own_file
+
+MAX_FILES: Final = 1_000
+MAX_BYTES: Final = 8 * 1024 * 1024
+
+_VERSIONS: Final = ("v1", "v1alpha")
+
+Metadata = Sequence[tuple[str, str | bytes]]
+
+
+async def read_types(grpc: ModuleType, wire: Any, service: str, metadata: Metadata, timeout_s: float | None) -> Types:
+    """Raises BadTypes, or grpc.aio.AioRpcError as the server answered."""
+    for version in _VERSIONS:
+        try:
+            return Types(await _read_files(grpc, wire, version, service, metadata, timeout_s))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
+                raise
+    raise BadTypes(
+        "The server has no reflection, which would describe the method: turn it on, or give the types as"
+        " `descriptor_set` in the job."
+    )
+
+
+async def _read_files(
+    grpc: ModuleType, wire: Any, version: str, service: str, metadata: Metadata, timeout_s: float | None
+) -> list[bytes]:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+    from google.protobuf.message import DecodeError
+    from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+
+    asking = wire.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        request_serializer=ServerReflectionRequest.SerializeToString,
+        response_deserializer=ServerReflectionResponse.FromString,
+    )(metadata=metadata, timeout=timeout_s)
+    files: dict[str, bytes] = {}
+    wanted: set[str] = set()
+    request = ServerReflectionRequest(file_containing_symbol=service)
+    try:
+        while True:
+            await asking.write(request)
+            response = await asking.read()
+            if response is grpc.aio.EOF:
+                raise BadTypes("The server's reflection ended before it had described the method.")
+            name = request.file_by_filename
+            if response.HasField("error_response") and not is_own_file(name):
+                what = f"the file {name}" if name else f"a service {service}"
+                raise BadTypes(f"The server does not have {what}: {response.error_response.error_message[:200]}")
+            for text in response.file_descriptor_response.file_descriptor_proto:
+                file = FileDescriptorProto.FromString(text)
+                files[file.name] = text
+                wanted.update(file.dependency)
+            wanted -= files.keys()
+            wanted.discard(name)
+            if len(files) > MAX_FILES or sum(map(len, files.values())) > MAX_BYTES:
+                raise BadTypes(f"The server's types have more than {MAX_FILES:,} files or {MAX_BYTES:,} bytes.")
+            if not wanted:
+                return list(files.values())
+            request = ServerReflectionRequest(file_by_filename=min(wanted))
+    except DecodeError:
+        raise BadTypes("The server's reflection answered with types that cannot be read.") from None
+    finally:
+        asking.cancel()
