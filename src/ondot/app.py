@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypedDict
 from ondot.coordination.postgres import PostgresCoordinator
 from ondot.environment import hide_master_keys
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.pool_transports import PoolTransports
 from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured, Unavailable
 from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
@@ -99,8 +100,8 @@ async def _api(
             async with database.connection() as connection:
                 await check_row_security(connection)
         auth = Auth(database, settings, **_open_token(settings))
-        async with open_transport(database) as transport, asyncio.TaskGroup() as group:
-            dispatcher = Dispatcher(transport)
+        async with open_transports(database) as transports, asyncio.TaskGroup() as group:
+            dispatcher = Dispatcher(transports)
             services = Services(
                 database,
                 dispatcher,
@@ -176,12 +177,15 @@ def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None
         async with opened(settings, stop, hurried=True) as database:
             if database is not None:
                 objects = open_objects(settings)
-                async with open_transport(database) as transport, open_deliveries(database, transport, objects) as sent:
+                async with (
+                    open_transports(database) as transports,
+                    open_deliveries(database, transports, objects) as sent,
+                ):
                     url = settings.dead_man_url
                     dead_man = None if url is None else DeadMan(database, url)
                     archive = open_archive(settings)
                     coordinator = COORDINATORS[settings.coordination](database)
-                    await Scheduler(database, transport, coordinator, on_hung, objects, sent, dead_man, archive).run(
+                    await Scheduler(database, transports, coordinator, on_hung, objects, sent, dead_man, archive).run(
                         stop
                     )
 
@@ -241,12 +245,12 @@ def run_worker(
             vault = Vault(database, open_kms(settings.secret_key))
             async with (
                 open_targets(settings, app, slots, app_reference, confinement, database, vault) as targets,
-                open_transport(database) as transport,
+                open_transports(database) as transports,
             ):
                 if await patiently(register, stop):
                     objects = open_objects(settings)
                     worker = Worker(
-                        *(database, transport, targets, pool_nos, slots, objects, on_hung, served, vault),
+                        *(database, transports, targets, pool_nos, slots, objects, on_hung, served, vault),
                         app=release,
                         functions=functions,
                         declarer=declarer,
@@ -292,13 +296,24 @@ COORDINATORS: "Mapping[str, Callable[[Database], Coordinator[Connection]]]" = {
 
 
 @asynccontextmanager
-async def open_transport(database: Database) -> AsyncIterator[Transport]:
+async def open_transports(database: Database) -> AsyncIterator[PoolTransports]:
+    """Those of all pools. Raises Misconfigured if the installation's cannot be opened."""
     settings = database.settings
-    transport = TRANSPORTS["local" if settings.pgbouncer else settings.transport](database)
+    given = settings.is_given("transport")
+    default = "local" if settings.pgbouncer and not given else settings.transport
+    transports = PoolTransports(database, lambda name: open_transport(name, database), default)
     try:
-        yield transport
+        transports.open(default)
+        yield transports
     finally:
-        await transport.close()
+        await transports.close()
+
+
+def open_transport(name: str, database: Database) -> Transport:
+    """Raises Misconfigured for one that this release does not know: a newer one may have set it for a pool."""
+    if name not in TRANSPORTS:
+        raise Misconfigured(f"Unknown transport {name!r}. Use one of: {', '.join(TRANSPORTS)}.")
+    return TRANSPORTS[name](database)
 
 
 @asynccontextmanager
@@ -384,7 +399,7 @@ def open_channel_caller(database: Database) -> "ChannelCaller":
 
 @asynccontextmanager
 async def open_deliveries(
-    database: Database, transport: Transport, objects: "Objects | None" = None
+    database: Database, transports: PoolTransports, objects: "Objects | None" = None
 ) -> AsyncIterator["Deliveries"]:
     from ondot.flow.channels.away import DatabaseAway
     from ondot.flow.vault import Vault
@@ -394,7 +409,7 @@ async def open_deliveries(
     caller = open_channel_caller(database)
     away = DatabaseAway(database, Vault(database, open_kms(database.settings.secret_key)), caller)
     try:
-        yield Deliveries(database, transport, {FunctionTarget: caller}, objects, away)
+        yield Deliveries(database, transports, {FunctionTarget: caller}, objects, away)
     finally:
         await caller.close()
 

@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import pytest
 
-from ondot.app import TRANSPORTS, open_transport
+from ondot.app import TRANSPORTS, open_transports
 from ondot.flow.dispatch import Dispatcher
 from ondot.model.beats import Beat
 from ondot.model.errors import Misconfigured
@@ -205,8 +205,8 @@ async def test_the_settings_choose_the_transport(
     database: Database, changed: dict[str, object], kind: type[Transport]
 ) -> None:
     database.settings = settings_for(database.settings.needs_database_url, **changed)
-    async with open_transport(database) as transport:
-        assert type(transport) is kind
+    async with open_transports(database) as transports:
+        assert type(transports.open(transports.default)) is kind
 
 
 @proves("C4")

@@ -10,6 +10,7 @@ from aiohttp import web
 from ondot.app import open_deliveries
 from ondot.flow.channels.manage import create_channel
 from ondot.flow.channels.send import queue_message
+from ondot.flow.pool_transports import PoolTransports
 from ondot.flow.vault import Vault
 from ondot.model.channel import Message, WebhookChannel
 from ondot.model.ids import DEFAULT_TENANT
@@ -120,7 +121,7 @@ async def test_a_receiver_that_hangs_delays_no_other_channel(
     await database.read_clock()
     async with (
         open_receiver() as receiver,
-        open_deliveries(database, PollingTransport()) as delivering,
+        open_deliveries(database, PoolTransports.of(database, PollingTransport())) as delivering,
         asyncio.timeout(60),
     ):
         receiver.answering = answer

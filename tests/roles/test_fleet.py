@@ -7,8 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
+from ondot.app import open_transport
 from ondot.coordination.postgres import PostgresCoordinator
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.pool_transports import PoolTransports
 from ondot.flow.submit import submit
 from ondot.model.errors import Unavailable
 from ondot.model.gates import Limits
@@ -17,7 +19,6 @@ from ondot.model.job import JobSpec, TargetSpec
 from ondot.model.outcome import Failed, Succeeded
 from ondot.model.target import FunctionTarget
 from ondot.ports.target import Call, Target, Targets
-from ondot.ports.transport import Transport
 from ondot.roles.scheduler import Scheduler
 from ondot.roles.worker import Worker
 from ondot.store.database import Database, open_database
@@ -48,13 +49,13 @@ class Handler(Target[TargetSpec]):
 
 
 class Fleet:
-    def __init__(self, database: Database, transport: Transport, group: asyncio.TaskGroup) -> None:
+    def __init__(self, database: Database, transports: PoolTransports, group: asyncio.TaskGroup) -> None:
         self.database = database
-        self.transport = transport
+        self.transports = transports
         self.handler = Handler()
         self._group = group
         self._stops: list[asyncio.Event] = []
-        self._dispatcher = Dispatcher(transport)
+        self._dispatcher = Dispatcher(transports)
         self._sending = group.create_task(self._dispatcher.run())
 
     def run(self, role: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> Callable[[], Awaitable[None]]:
@@ -70,11 +71,11 @@ class Fleet:
         return stopped
 
     def scheduler(self) -> Callable[[], Awaitable[None]]:
-        return self.run(Scheduler(self.database, self.transport, PostgresCoordinator(self.database)).run)
+        return self.run(Scheduler(self.database, self.transports, PostgresCoordinator(self.database)).run)
 
     def worker(self, slots: int = 10) -> Callable[[], Awaitable[None]]:
         targets: Targets = dict.fromkeys(get_args(TargetSpec), self.handler)
-        return self.run(Worker(self.database, self.transport, targets, [PoolNo(1)], slots).run)
+        return self.run(Worker(self.database, self.transports, targets, [PoolNo(1)], slots).run)
 
     async def submit(self, *specs: JobSpec) -> None:
         await submit(self.database, self._dispatcher, DEFAULT_TENANT, specs, render=lambda _: "")
@@ -97,16 +98,22 @@ class Fleet:
 
 @asynccontextmanager
 async def open_fleet(url: str, *, polling: bool = False, **changed: object) -> AsyncIterator[Fleet]:
+    """`transport` among the settings: as in production; else LISTEN, or polling alone."""
     settings = settings_for(url).model_copy(update={"lease_s": 1.0, "heartbeat_s": 1.5, "grace_s": 10.0, **changed})
     database = await open_database(settings)
     await database.read_clock()
     try:
         async with asyncio.TaskGroup() as group:
-            fleet = Fleet(database, PollingTransport() if polling else PostgresTransport(database), group)
+            transport = PollingTransport() if polling else PostgresTransport(database)
+            transports = PoolTransports.of(database, transport)
+            if "transport" in changed:
+                transports = PoolTransports(database, lambda name: open_transport(name, database), settings.transport)
+            fleet = Fleet(database, transports, group)
             try:
                 yield fleet
             finally:
                 fleet.stop_all()
+        await transports.close()
     finally:
         await database.close()
 

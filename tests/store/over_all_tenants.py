@@ -56,6 +56,7 @@ BLOCKS: Final = {
     "list_archive_files": "`ondot archive`, for the operator; it may ask for one tenant",
     "delete_archive_files": "`ondot archive remove`, for the operator: the tenant of each file is given",
     # Schedulers and housekeeping serve every tenant; rows that they write have the tenant of the row that they read.
+    "find_hinted_pools": "whether work of any tenant is due in a pool",
     "find_hooks": "says whose hooks they are",
     "find_pings": "says whose pings they are",
     "mark_late_pings": "housekeeping",

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from ondot import Ondot
 from ondot.app import open_targets
+from ondot.flow.pool_transports import PoolTransports
 from ondot.model.ids import PoolNo
 from ondot.roles.worker import Worker
 from ondot.store.database import Database, open_database
@@ -26,7 +27,9 @@ async def working(url: str, app: Ondot) -> AsyncIterator[Database]:
     capture_prints()
     try:
         async with open_targets(database.settings, app, 10, None) as targets, asyncio.TaskGroup() as group:
-            worker = Worker(database, PostgresTransport(database), targets, [PoolNo(1)], 10)
+            worker = Worker(
+                database, PoolTransports.of(database, PostgresTransport(database)), targets, [PoolNo(1)], 10
+            )
             group.create_task(worker.run(stop))
             try:
                 yield database

@@ -132,10 +132,6 @@ async def resolve_with(client: "Client", kind: str, text: str, *, latest: bool =
     jobs = [each for each in found["items"] if not _is_of(kind, each) and each["match"] in {"key", "name"}]
     if of is not None and jobs:
         return await _latest_of(client, kind, text, jobs[0], acts=not latest)
-    if kind == "job" and not found["near"]:
-        functions = await client.find(text, ["function"], exact=True, limit=1)
-        if any(each["name"] == text for each in functions["items"]):
-            raise NotFound(f"There is no job {text!r}: it is a function. Run it with: ondot function run {text}")
     raise not_found(kind, text, found["near"])
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 
 from ondot.model.ids import PoolNo
-from ondot.ports.transport import Transport, Wake
+from ondot.ports.transport import Hints, Wake
 from ondot.telemetry.log import get_logger
-from ondot.telemetry.metrics import HINTS_LOST, HINTS_SENT
 
 BETWEEN_S = 0.005
 
@@ -19,8 +18,8 @@ log = get_logger()
 
 
 class Dispatcher:
-    def __init__(self, transport: Transport) -> None:
-        self._transport = transport
+    def __init__(self, hints: Hints) -> None:
+        self._hints = hints
         self._pending: dict[PoolNo, datetime] = {}
         self._wanted = asyncio.Event()
         self.on_wake: Callable[[Wake], None] = lambda _: None
@@ -49,9 +48,7 @@ class Dispatcher:
             wakes = [Wake(pool_no, ready_at) for pool_no, ready_at in self._pending.items()]
             self._pending.clear()
             try:
-                await self._transport.publish(wakes)
-                HINTS_SENT.labels(self._transport.name).inc(len(wakes))
+                await self._hints.publish(wakes)
             except Exception as error:  # noqa: BLE001 - a hint that is lost costs a poll, whatever the reason
-                HINTS_LOST.labels(self._transport.name).inc(len(wakes))
                 log.warning("wake.lost", error=str(error), pools=len(wakes))
             await asyncio.sleep(BETWEEN_S)

@@ -26,12 +26,16 @@ OnWake = Callable[[Wake], None]
 OnBeat = Callable[[Beat, PoolNo], None]
 
 
-class Transport(Protocol):
-    name: str
-    """As `ONDOT_TRANSPORT` spells it."""
+class Hints(Protocol):
+    """Where hints go: a transport, or those of all pools (`flow.pool_transports`)."""
 
     async def publish(self, wakes: Sequence[Wake]) -> None:
         """Send; raises if it cannot, and the caller continues without."""
+
+
+class Transport(Hints, Protocol):
+    name: str
+    """As `ONDOT_TRANSPORT` spells it."""
 
     async def beat(self, beat: Beat, pool_nos: Sequence[PoolNo]) -> None:
         """Send a beat to each of these pools, behind all hints that were published before; raises if it cannot."""

@@ -13,10 +13,10 @@ from typing import Final
 
 from ondot.flow.channels import away
 from ondot.flow.channels.away import DatabaseAway
+from ondot.flow.pool_transports import PoolTransports
 from ondot.model.channel import POOL
 from ondot.ports.objects import Objects
 from ondot.ports.target import Targets
-from ondot.ports.transport import Transport
 from ondot.roles.leasing import first_of
 from ondot.roles.loop import every
 from ondot.roles.worker import Worker
@@ -38,7 +38,7 @@ class Deliveries:
     def __init__(
         self,
         database: Database,
-        transport: Transport,
+        transports: PoolTransports,
         targets: Targets,
         objects: Objects | None = None,
         away: DatabaseAway | None = None,
@@ -46,7 +46,7 @@ class Deliveries:
         """`away`: says that the database is away; None: other schedulers do."""
         self._away = away
         self._database = database
-        self._transport = transport
+        self._transports = transports
         self._targets = targets
         self._objects = objects
         self._stopping = asyncio.Event()
@@ -88,7 +88,7 @@ class Deliveries:
                 return 0
             worker = Worker(
                 self._database,
-                self._transport,
+                self._transports,
                 self._targets,
                 list(numbers.values()),
                 SLOTS,

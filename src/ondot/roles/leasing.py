@@ -1,22 +1,28 @@
 """The loop in which a worker leases work (E1, C5): how much fits, and what it waits for before it looks again.
 
 A lease brings as many executions as there are free slots, and starts them a few at a time. Between two leases the
-worker waits for a wake-up, the next instant that it knows of, a free slot if there is a backlog, or its next poll.
+worker waits for a wake-up, the next instant that it knows of, a free slot if there is a backlog, or its next poll:
+after a second, or after 15 while it trusts the transports of its pools (`model.beats`).
 """
 
 import asyncio
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ondot.flow.complete import Completer
 from ondot.flow.lease import Batch, Leaser
 from ondot.flow.run import Runner
+from ondot.model.beats import POLL_S, poll_at_s
 from ondot.model.ids import PoolNo
 from ondot.model.retry import free_for_suspects
 from ondot.ports.transport import Wake
 from ondot.store.database import Database
 
-POLL_S = 1.0
+if TYPE_CHECKING:
+    from datetime import datetime
+
 LOOK_AGAIN_S: Final = 0.02
 GATHER_SLOTS_S: Final = 0.01
 GATHERED_SHARE: Final = 4
@@ -39,8 +45,10 @@ class LeaseLoop:
         slots: int,
         slot_free: asyncio.Event,
         lost: asyncio.Event,
+        trusted_until_s: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """`slot_free`: set when a slot becomes free or an outcome is written. `lost`: the worker was declared lost."""
+        """`slot_free`: set when a slot becomes free or an outcome is written. `lost`: the worker was declared lost.
+        `trusted_until_s`: until when hints of all pools arrive for certain (monotonic); None: they may not."""
         self._database = database
         self._leaser = leaser
         self._runner = runner
@@ -49,7 +57,11 @@ class LeaseLoop:
         self._slots = slots
         self._slot_free = slot_free
         self._lost = lost
+        self._trusted_until_s = trusted_until_s
         self._wake = asyncio.Event()
+        self._asked_s = time.monotonic()
+        self._hinted_at: datetime | None = None
+        """The first instant of hints for later than a second, since the last pass."""
         self.leasing = asyncio.Lock()
         """Held from the lease until all that it brought has started."""
 
@@ -57,6 +69,7 @@ class LeaseLoop:
         """Lease what fits into the free slots, start it, and wait for a reason to look again."""
         self._wake.clear()
         self._slot_free.clear()
+        self._asked_s, self._hinted_at = time.monotonic(), None
         async with self.leasing:
             free = self._free_slots()
             batch = await self._leaser.one_pass(free, free_for_suspects(self._slots, self._runner.in_flight.suspects))
@@ -71,10 +84,13 @@ class LeaseLoop:
         return 1
 
     def on_wake(self, wake: Wake) -> None:
-        """A wake-up for work further off than the next poll changes nothing: the poll will find it."""
-        soon = (wake.ready_at - self._database.clock.now()).total_seconds() < POLL_S
-        if wake.pool_no in self._pool_nos and soon:
+        """A wake-up for later interrupts nothing: the wait looks at its instant at least once a second."""
+        if wake.pool_no not in self._pool_nos:
+            return
+        if (wake.ready_at - self._database.clock.now()).total_seconds() < POLL_S:
             self._wake.set()
+        else:
+            self._hinted_at = wake.ready_at if self._hinted_at is None else min(self._hinted_at, wake.ready_at)
 
     def _free_slots(self) -> int:
         """None while no call may start. Outcomes wait for PostgreSQL without a slot, but only as many as there are
@@ -94,12 +110,26 @@ class LeaseLoop:
                     await first_of(self._slot_free, self._lost)
             await self._gather_slots()
             return
-        pause_s = LOOK_AGAIN_S if batch.contended else POLL_S
-        if batch.next_at is not None:
-            pause_s = min(pause_s, max((batch.next_at - self._database.clock.now()).total_seconds(), 0.0))
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await (first_of(self._wake, self._slot_free) if batch.kept else self._wake.wait())
+        while (pause_s := self._pause_s(batch)) > 0:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await (first_of(self._wake, self._slot_free) if batch.kept else self._wake.wait())
+                    return
+
+    def _pause_s(self, batch: Batch) -> float:
+        """How long to wait before the next decision: to ask PostgreSQL again, or to wait on if the transports of its
+        pools are trusted still."""
+        now_s = time.monotonic()
+        if batch.contended:
+            until_s = self._asked_s + LOOK_AGAIN_S
+        else:
+            # What is kept for other tenants is known from PostgreSQL alone.
+            until_s = poll_at_s(self._asked_s, now_s, None if batch.kept else self._trusted_until_s())
+        pause_s = until_s - now_s
+        for instant in (batch.next_at, self._hinted_at):
+            if instant is not None:
+                pause_s = min(pause_s, (instant - self._database.clock.now()).total_seconds())
+        return pause_s
 
     async def _gather_slots(self) -> None:
         enough = self._slots - max(self._slots // GATHERED_SHARE, 1)

@@ -16,15 +16,16 @@ from ondot.flow.backfill import TURN_S, owed_pass
 from ondot.flow.days import make_days
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.plan import Planner
+from ondot.flow.pool_transports import PoolTransports
 from ondot.flow.workflows.advance import Advancer
 from ondot.model.errors import Unavailable
 from ondot.model.partition import balance
 from ondot.ports.coordinator import Coordinator, Standing
 from ondot.ports.objects import Objects
-from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
 from ondot.roles.dead_man import LOOK_EVERY_S, DeadMan
 from ondot.roles.deliveries import Deliveries
+from ondot.roles.hinting import Hinting
 from ondot.roles.housekeeper import Housekeeper
 from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import OnHung, Pulse, Stall
@@ -51,7 +52,7 @@ class Scheduler:
     def __init__(
         self,
         database: Database,
-        transport: Transport,
+        transports: PoolTransports,
         coordinator: Coordinator[Connection],
         on_hung: OnHung | None = None,
         objects: Objects | None = None,
@@ -67,10 +68,11 @@ class Scheduler:
         self._dead_man = dead_man
         self._objects = objects
         self._archive = archive
-        self._dispatcher = Dispatcher(transport)
+        self._dispatcher = Dispatcher(transports)
         self._advancer = Advancer(database, self._dispatcher, objects)
         self._coordinator = coordinator
         self._node_id = coordinator.node_id
+        self._hinting = Hinting(database, transports, self._dispatcher, self._node_id, on_duty=lambda: 0 in self.owned)
         self._owned: frozenset[int] = frozenset()
         self._planner = Planner(database, self._dispatcher)
         self._loop = asyncio.get_running_loop()
@@ -117,6 +119,7 @@ class Scheduler:
             tasks = [
                 group.create_task(self._dispatcher.run(), name="dispatcher"),
                 group.create_task(self._advancer.run(), name="advancer"),
+                group.create_task(self._hinting.run(), name="hinting"),
                 group.create_task(
                     every(PLAN_EVERY_S, self._plan_pass, name="plan", wake=self._moved, passes=self._passes),
                     name="plan",

@@ -26,6 +26,7 @@ from ondot.flow.handler_transaction import Transactor
 from ondot.flow.known_functions import register as register_functions
 from ondot.flow.lease import Leaser
 from ondot.flow.output import Outputs
+from ondot.flow.pool_transports import PoolTransports
 from ondot.flow.run import Runner
 from ondot.flow.served_tenants import ServedTenants, TenantNos
 from ondot.flow.traced_run import TracedRunner
@@ -34,16 +35,17 @@ from ondot.flow.workflows.advance import Advancer
 from ondot.flow.workflows.begin import Beginner
 from ondot.flow.workflows.results import read_for_attempt
 from ondot.model.app_release import AppRelease
+from ondot.model.beats import POLL_S
 from ondot.model.errors import Unavailable
 from ondot.model.function import DeclaredFunction
 from ondot.model.ids import ExecutionId, LeaseId, PoolNo, WorkerId
 from ondot.model.liveness import BEATS_A_TIMEOUT
 from ondot.ports.objects import Objects
 from ondot.ports.target import Targets
-from ondot.ports.transport import Transport
 from ondot.roles.beat import BeatThread
-from ondot.roles.leasing import POLL_S, LeaseLoop, first_of
+from ondot.roles.leasing import LeaseLoop, first_of
 from ondot.roles.loop import Passes, every
+from ondot.roles.pool_listener import PoolListener
 from ondot.roles.pulse import Culprit, OnHung, Pulse, Stall
 from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
@@ -78,7 +80,7 @@ class Worker:
     def __init__(
         self,
         database: Database,
-        transport: Transport,
+        transports: PoolTransports,
         targets: Targets,
         pool_nos: Sequence[PoolNo],
         slots: int,
@@ -94,7 +96,7 @@ class Worker:
         no secrets to read. `functions`: those of its app, to be registered. `declarer`: None if it has no app."""
         self._new_incarnation = partial(
             Incarnation,
-            *(database, transport, targets, tuple(pool_nos), slots, objects, on_hung, served, vault, app, functions),
+            *(database, transports, targets, tuple(pool_nos), slots, objects, on_hung, served, vault, app, functions),
             declarer=declarer,
         )
         self._incarnation: Incarnation | None = None
@@ -120,7 +122,7 @@ class Incarnation:
     def __init__(
         self,
         database: Database,
-        transport: Transport,
+        transports: PoolTransports,
         targets: Targets,
         pool_nos: tuple[PoolNo, ...],
         slots: int,
@@ -136,7 +138,6 @@ class Incarnation:
         self._functions = functions
         self._app = app
         self._declarer = declarer
-        self._transport = transport
         self._targets = targets
         self._pool_nos = pool_nos
         self._slots = slots
@@ -145,7 +146,7 @@ class Incarnation:
         self._unfit = asyncio.Event()
         self._lost = asyncio.Event()
         slot_free = asyncio.Event()
-        self._dispatcher = Dispatcher(transport)
+        self._dispatcher = Dispatcher(transports)
         self._notes = AttemptLogs(database, self._id, objects)
         self._advancer = Advancer(database, self._dispatcher, objects)
         self._completer = Completer(database, self._dispatcher, self._id, slot_free.set, self._advancer.request)
@@ -168,8 +169,10 @@ class Incarnation:
         )
         self._leaser = Leaser(database, self._id, pool_nos, self._tenants, self._runner.in_flight)
         self._lease_loop = LeaseLoop(
-            database, self._leaser, self._runner, self._completer, pool_nos, slots, slot_free, self._lost
+            *(database, self._leaser, self._runner, self._completer, pool_nos, slots, slot_free, self._lost),
+            trusted_until_s=lambda: self._listener.trusted_until_s,
         )
+        self._listener = PoolListener(transports, pool_nos, self._lease_loop.on_wake)
         self._dispatcher.on_wake = self._lease_loop.on_wake
         self._state: Literal["ALIVE", "DRAINING"] = "ALIVE"
         self._loop = asyncio.get_running_loop()
@@ -210,10 +213,7 @@ class Incarnation:
             async with asyncio.TaskGroup() as group:
                 duties = [
                     group.create_task(self._dispatcher.run(), name="dispatcher"),
-                    group.create_task(
-                        self._transport.listen(self._pool_nos, self._lease_loop.on_wake, lambda _beat, _pool_no: None),
-                        name="listener",
-                    ),
+                    group.create_task(self._listener.run(), name="listener"),
                     group.create_task(self._completer.run(), name="completer"),
                     group.create_task(self._advancer.run(), name="advancer"),
                     group.create_task(every(NOTES_EVERY_S, self._notes.one_pass, name="notes"), name="notes"),
@@ -385,11 +385,13 @@ class Incarnation:
             lease_ids=self._leases(),
             bounds=self._leaser.bounds,
             held=self._leaser.slots_held,
+            trusts=self._listener.trusts,
         )
         if answer is None:
             self._loop.call_soon_threadsafe(self._lost.set)
             return None
         self._database.clock.see(answer.now, sent_s)
+        self._database.pools.see_routes(answer.routes)
         self._isolate(answer.blocking)
         return self._beat_every_s
 

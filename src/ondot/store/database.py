@@ -151,8 +151,10 @@ class Database:
                 (await pool.acquire(timeout=ACQUIRE_TIMEOUT_S)).terminate()
 
     async def read_clock(self) -> int:
-        """One pass: read the database's time, again if the answer took too long to be exact."""
+        """One pass: read the database's time, again if the answer took too long to be exact; and the transports of
+        pools, which may change."""
         async with self.connection() as connection:
+            await self.pools.read_routes(connection)
             for _ in range(CLOCK_READINGS):
                 sent_s = time.monotonic()
                 self.clock.see(await connection.fetchval("SELECT ondot.clock()"), sent_s)

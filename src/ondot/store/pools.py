@@ -8,10 +8,14 @@ makes no difference, also not in time. Jobs that exist stay in their pool if it 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
+
+import msgspec
 
 from ondot.model.errors import Fault, InvalidBody
 from ondot.model.gates import Rate
 from ondot.model.ids import ExecutionId, PoolNo, TenantNo
+from ondot.model.routes import BOTH_FOR, Route, Routes
 from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 from ondot.store.tenants import Tenants
@@ -21,13 +25,23 @@ _SQL = load_queries("pools")
 
 WAITING_COUNTED = 10_000
 
+_RouteEntry = tuple[PoolNo, str | None, str | None, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class HintedPool:
+    """A pool whose hints go through a transport with beats. `is_due`: work of it became due a moment ago."""
+
+    pool_no: PoolNo
+    is_due: bool
+
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
     """A pool as it is shown. Work that waits is counted up to a ceiling.
 
     `waiting`: due executions that wait for a worker. `gated`: due executions that wait for a limit of their job, of as
-    many lines as the ceiling.
+    many lines as the ceiling. `transport`: None is the installation's.
     """
 
     name: str
@@ -40,6 +54,7 @@ class PoolRow:
     waiting: int
     oldest_waiting_at: datetime | None
     gated: int
+    transport: str | None
     now: datetime
 
     @property
@@ -53,10 +68,20 @@ class Pools:
     def __init__(self) -> None:
         self._tenants = Tenants()
         self._numbers: dict[str, PoolNo] = {}
+        self.routes: Routes = MappingProxyType({})
+        """As they were read last: with each heartbeat of a worker, and by other processes each second or two."""
 
     def bind(self, tenants: Tenants) -> None:
         """Say where the lists of pools are read."""
         self._tenants = tenants
+
+    def see_routes(self, written: str | None) -> None:
+        """Take over what a statement has returned as `pool_routes`; also from another thread."""
+        entries = [] if written is None else msgspec.json.decode(written, type=list[_RouteEntry])
+        self.routes = {pool_no: Route(transport, was, at) for pool_no, transport, was, at in entries}
+
+    async def read_routes(self, connection: Connection) -> None:
+        self.see_routes(await connection.fetchval(_SQL["read_routes"].text))
 
     async def numbers(self, connection: Connection, tenant_no: TenantNo, names: Collection[str]) -> dict[str, PoolNo]:
         """The number of each pool that a tenant names. Raises `InvalidBody` for one that it may not use."""
@@ -112,6 +137,7 @@ async def list_pools(connection: Connection, tenant_no: TenantNo, *, name: str |
             row["waiting"],
             row["oldest_waiting_at"],
             row["gated"],
+            row["transport"],
             row["now"],
         )
         for row in rows
@@ -147,6 +173,18 @@ async def set_pool_limits(
         rate and rate.burst,
     )
     return pool_no
+
+
+async def set_pool_transport(connection: Connection, name: str, transport: str | None) -> PoolNo | None:
+    """Returns its number; None: there is no such pool, or that is its transport already."""
+    pool_no: PoolNo | None = await connection.fetchval(_SQL["set_pool_transport"].text, name, transport)
+    return pool_no
+
+
+async def find_hinted_pools(connection: Connection, transports: Sequence[str], default: str) -> list[HintedPool]:
+    """The pools whose hints go through one of these transports. `default`: the installation's."""
+    rows = await connection.fetch(_SQL["find_hinted_pools"].text, transports, default, BOTH_FOR.total_seconds())
+    return [HintedPool(*row.values()) for row in rows]
 
 
 async def block_leases(connection: Connection) -> None:

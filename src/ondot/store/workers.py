@@ -51,10 +51,12 @@ class LostExecution:
 
 @dataclass(frozen=True, slots=True)
 class BeatReply:
-    """The reply to a beat: the time, and the functions that blocked the loop of a worker in the last hour."""
+    """The reply to a beat: the time, the functions that blocked the loop of a worker in the last hour, and the
+    transports of pools, for `Pools.see_routes`."""
 
     now: datetime
     blocking: frozenset[str]
+    routes: str | None = None
 
 
 async def register_worker(
@@ -87,8 +89,12 @@ async def beat_worker(
     lease_ids: Sequence[LeaseId],
     bounds: Sequence[tuple[Lane, datetime]],
     held: Mapping[TenantNo, int] = MappingProxyType({}),
+    trusts: Sequence[str] = (),
 ) -> BeatReply | None:
-    """Send a heartbeat. `held`: the slots that each tenant holds. None: this incarnation was marked lost."""
+    """Send a heartbeat. `held`: the slots that each tenant holds. `trusts`: the transports that it trusts.
+
+    None: this incarnation was marked lost.
+    """
     entries = [
         {
             "pool_no": lane.pool_no,
@@ -101,9 +107,9 @@ async def beat_worker(
     slots = [{"tenant_no": tenant_no, "slots": count} for tenant_no, count in held.items()]
     row = await connection.fetchrow(
         _SQL["beat_worker"].text,
-        *(worker_id, state, running, lease_ids, _json(entries), _json(slots)),
+        *(worker_id, state, running, lease_ids, _json(entries), _json(slots), trusts),
     )
-    return None if row is None else BeatReply(row["now"], frozenset(row["blocking"]))
+    return None if row is None else BeatReply(row["now"], frozenset(row["blocking"]), row["routes"])
 
 
 def _json(value: object) -> str:

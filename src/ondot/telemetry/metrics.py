@@ -133,6 +133,15 @@ HINTS_UNREADABLE = Counter(
     ["transport"],
     registry=REGISTRY,
 )
+BEATS_LOST = Counter(
+    "ondot_transport_beats_lost_total", "Beats that a transport did not take in time", ["transport"], registry=REGISTRY
+)
+TRUST_LOST = Counter(
+    "ondot_transport_trust_lost_total",
+    "Times that a worker no longer knew whether hints arrive, and asked PostgreSQL each second",
+    ["transport"],
+    registry=REGISTRY,
+)
 SPANS = Counter("ondot_spans_total", "Spans recorded for traces", registry=REGISTRY)
 SPANS_LOST = Counter(
     "ondot_spans_lost_total", "Spans that the collector did not take, or that did not fit the queue", registry=REGISTRY

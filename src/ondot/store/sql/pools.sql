@@ -46,7 +46,7 @@ WITH RECURSIVE line AS (
 )
 SELECT p.name, p.created_at, p.concurrency, p.rate_limit, p.rate_per_s, p.rate_burst, w.workers, w.slots, w.running,
        q.waiting, q.oldest_waiting_at, coalesce((SELECT count FROM gated g WHERE g.pool_no = p.pool_no), 0) AS gated,
-       ondot.clock() AS now
+       p.transport, ondot.clock() AS now
 FROM ondot.pool p
 CROSS JOIN LATERAL (
     SELECT count(*) AS workers, coalesce(sum(slots), 0) AS slots, coalesce(sum(running), 0) AS running
@@ -108,6 +108,54 @@ UPDATE ondot.pool SET concurrency = $2::integer, rate_limit = $3::integer, rate_
                       token_at = ondot.token_carried(token_at, rate_per_s / rate_limit, $4::double precision / $3::integer)
 WHERE name = $1::text
 RETURNING pool_no;
+
+-- name: read_routes :one
+SELECT {{pool_routes}} AS routes;
+
+-- name: set_pool_transport :one
+-- locks: the pool row        index: pool_name_key
+-- $1 name, $2 transport (NULL: the installation's)
+UPDATE ondot.pool SET transport_was = transport, transport = $2::text, transport_at = ondot.clock()
+WHERE name = $1::text AND transport IS DISTINCT FROM $2
+RETURNING pool_no;
+
+-- name: find_hinted_pools :many
+-- locks: none        index: ready_pkey, line_look
+-- Each pool whose hints go through one of some transports, now or lately, and whether work of it became due in the last 20 s:
+-- what waits for longer was found by the polls of idle workers, each 15 s. Lanes are found by jumps from tenant to tenant.
+-- $1 transports, $2 the installation's, $3 for how many seconds after a change the transport before is used too
+WITH RECURSIVE hinted AS MATERIALIZED (
+    SELECT pool_no FROM ondot.pool
+    WHERE coalesce(transport, $2::text) = ANY ($1::text[])
+       OR transport_at > ondot.clock() - make_interval(secs => $3::double precision)
+          AND coalesce(transport_was, $2) = ANY ($1)
+), lane AS (
+    SELECT h.pool_no, c.class::smallint AS class, head.tenant_no
+    FROM hinted h CROSS JOIN generate_series(0, 5) AS c(class)
+    CROSS JOIN LATERAL (
+        SELECT r.tenant_no FROM ondot.ready r
+        WHERE r.pool_no = h.pool_no AND r.class = c.class::smallint ORDER BY r.tenant_no LIMIT 1
+    ) head
+    UNION ALL
+    SELECT l.pool_no, l.class, head.tenant_no
+    FROM lane l CROSS JOIN LATERAL (
+        SELECT r.tenant_no FROM ondot.ready r
+        WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no > l.tenant_no ORDER BY r.tenant_no LIMIT 1
+    ) head
+), due AS MATERIALIZED (
+    SELECT DISTINCT l.pool_no FROM lane l CROSS JOIN LATERAL (
+        SELECT FROM ondot.ready r
+        WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
+          AND r.ready_at > ondot.clock() - interval '20 seconds' AND r.ready_at <= ondot.clock() LIMIT 1
+    ) head
+    UNION
+    SELECT h.pool_no FROM hinted h CROSS JOIN (VALUES (false), (true)) AS k(is_rate) CROSS JOIN LATERAL (
+        SELECT FROM ondot.line l
+        WHERE l.pool_no = h.pool_no AND l.is_rate = k.is_rate AND l.look_at <= ondot.clock() AND l.look_at < 'infinity'
+        LIMIT 1
+    ) head
+)
+SELECT h.pool_no, d.pool_no IS NOT NULL AS is_due FROM hinted h LEFT JOIN due d ON d.pool_no = h.pool_no;
 
 -- name: limit_lock_time :none
 -- For this transaction: all leases and completions wait behind it.

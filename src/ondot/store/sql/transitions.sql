@@ -91,6 +91,11 @@ NULL::uuid AS worker_id, NULL::timestamptz AS started_at, 0 AS attempt_no, 0 AS 
 0 AS lost, 'SKIPPED' AS new_state, 'fire' AS origin, NULL::json AS payload, NULL::text AS result, NULL::text AS error,
 NULL::uuid AS replay_of, {{not_awaited}}
 
+-- fragment: pool_routes
+-- The pools whose transport was ever set, as text: number, transport, the one before, and when it changed. NULL: none.
+(SELECT jsonb_agg(jsonb_build_array(pool_no, transport, transport_was, transport_at))::text FROM ondot.pool
+ WHERE transport_at IS NOT NULL)
+
 -- fragment: tenant_lock
 -- The first key of the advisory locks of tenants with quotas; the second is the tenant's number.
 1869505652

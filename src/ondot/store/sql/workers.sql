@@ -13,13 +13,14 @@ RETURNING ondot.clock() AS now,
 -- name: beat_worker :one
 -- locks: the worker row        index: worker_pkey, worker_blocked
 -- Returns nothing for an incarnation that was marked lost: it must stop. Otherwise returns the functions that blocked the
--- loop of a worker in the last hour.
--- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 its lease_ids, $5 bounds, $6 the slots that tenants hold
+-- loop of a worker in the last hour, and the transports of pools.
+-- $1 id, $2 state (ALIVE, DRAINING), $3 running, $4 its lease_ids, $5 bounds, $6 the slots that tenants hold, $7 the
+-- transports that it trusts
 UPDATE ondot.worker
 SET beat_no = beat_no + 1, beat_at = ondot.clock(), state = $2::text, running = $3::integer, lease_ids = $4::uuid[],
-    bounds = $5::text::jsonb, held = $6::text::jsonb, stalled_at = NULL, stalled_in = NULL, stalled_by = NULL
+    bounds = $5::text::jsonb, held = $6::text::jsonb, trusts = $7::text[], stalled_at = NULL, stalled_in = NULL, stalled_by = NULL
 WHERE id = $1::uuid AND state IN ('ALIVE', 'DRAINING')
-RETURNING ondot.clock() AS now,
+RETURNING ondot.clock() AS now, {{pool_routes}} AS routes,
     ARRAY(SELECT DISTINCT blocked_by FROM ondot.worker
           WHERE blocked_by IS NOT NULL AND blocked_at > ondot.clock() - interval '1 hour') AS blocking;
 
