@@ -37,12 +37,14 @@ from ondot.transports.redis import RedisTransport
 
 if TYPE_CHECKING:
     from ondot.flow.channels.deliver import ChannelCaller
+    from ondot.flow.sinks.send import Sender
     from ondot.flow.vault import Vault
     from ondot.model.ids import PoolNo
     from ondot.ports.coordinator import Coordinator
     from ondot.ports.objects import Objects
     from ondot.ports.target import Targets
     from ondot.roles.deliveries import Deliveries
+    from ondot.roles.sinks import Sinks
     from ondot.sdk.app import Ondot
     from ondot.store.connection import Connection
     from ondot.targets.processes.confine import Confinement
@@ -185,9 +187,11 @@ def run_scheduler(settings: Settings, metrics_pages: Sequence[int] = ()) -> None
                     dead_man = None if url is None else DeadMan(database, url)
                     archive = open_archive(settings)
                     coordinator = COORDINATORS[settings.coordination](database)
-                    await Scheduler(database, transports, coordinator, on_hung, objects, sent, dead_man, archive).run(
-                        stop
-                    )
+                    async with open_sinks(database) as sinks:
+                        scheduler = Scheduler(
+                            database, transports, coordinator, on_hung, objects, sent, dead_man, archive, sinks
+                        )
+                        await scheduler.run(stop)
 
     run_role("scheduler", settings, role)
 
@@ -412,6 +416,32 @@ async def open_deliveries(
         yield Deliveries(database, transports, {FunctionTarget: caller}, objects, away)
     finally:
         await caller.close()
+
+
+@asynccontextmanager
+async def open_sinks(database: Database) -> AsyncIterator["Sinks"]:
+    """What sends events to sinks. Schedulers open it."""
+    from ondot.flow.sinks.deliver import SinkDelivery
+    from ondot.roles.sinks import Sinks
+
+    sender = open_sink_sender(database)
+    try:
+        yield Sinks(SinkDelivery(database.patient, sender))
+    finally:
+        await sender.close()
+
+
+def open_sink_sender(database: Database) -> "Sender":
+    from ondot.flow.outgoing import Outgoing
+    from ondot.flow.signing import Signing
+    from ondot.flow.sinks.send import Sender
+    from ondot.flow.vault import Vault
+    from ondot.kms import open_kms
+    from ondot.targets.http.target import HttpCaller
+
+    vault = Vault(database, open_kms(database.settings.secret_key))
+    reach_of, keys_for = Outgoing(database).reach_of, Signing(vault).keys_for
+    return Sender(vault, HttpCaller(reach_of=reach_of, keys_for=keys_for, now=database.clock.now))
 
 
 # The database --------------------------------------------------------------------------------------------------------

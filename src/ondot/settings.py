@@ -225,6 +225,12 @@ class Settings(BaseSettings):
     retention_min_days: int | None = Field(
         None, ge=1, le=3650, description="while the disk is nearly full, history is kept only this long; unset: never"
     )
+    sink_retention_hours: int = Field(
+        72,
+        ge=1,
+        le=24 * 365,
+        description="how long events wait for a sink that does not receive them, then they are dropped",
+    )
     disk_limit: int | None = Field(
         None, ge=1_000_000, description="bytes that the database may have, to know when its disk is nearly full"
     )

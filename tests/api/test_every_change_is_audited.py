@@ -370,6 +370,36 @@ async def try_channel(api: Caller) -> Request:
     return f"{await channel(api)}/test?wait=0", None
 
 
+SINK: Final = {"types": ["ondot.*"], "webhook": {"url": "https://example.com"}}
+
+
+async def put_sink(api: Caller) -> Request:
+    return "/v1/sinks/events", SINK
+
+
+async def sink(api: Caller) -> str:
+    assert (await api.http.put("/v1/sinks/events", json=SINK)).status_code == 200
+    return "/v1/sinks/events"
+
+
+async def delete_sink(api: Caller) -> Request:
+    return await sink(api), None
+
+
+async def pause_sink(api: Caller) -> Request:
+    return f"{await sink(api)}/pause", None
+
+
+async def resume_sink(api: Caller) -> Request:
+    path = await sink(api)
+    assert (await api.http.post(f"{path}/pause")).status_code == 200
+    return f"{path}/resume", None
+
+
+async def try_sink(api: Caller) -> Request:
+    return f"{await sink(api)}/test?wait=0", None
+
+
 PING: Final = {"name": "backup", "period": "1d"}
 
 
@@ -512,6 +542,11 @@ CASES: Final[dict[str, tuple[Prepare, str]]] = {
     "PUT /v1/connections/{name}": (set_connection, "connection.set"),
     "DELETE /v1/connections/{name}": (delete_connection, "connection.delete"),
     "POST /v1/connections/{name}/test": (try_connection, "connection.test"),
+    "PUT /v1/sinks/{name}": (put_sink, "sink.create"),
+    "DELETE /v1/sinks/{name}": (delete_sink, "sink.delete"),
+    "POST /v1/sinks/{name}/pause": (pause_sink, "sink.pause"),
+    "POST /v1/sinks/{name}/resume": (resume_sink, "sink.resume"),
+    "POST /v1/sinks/{name}/test": (try_sink, "sink.test"),
     "POST /v1/channels": (create_channel, "channel.create"),
     "PATCH /v1/channels/{name}": (change_channel, "channel.update"),
     "DELETE /v1/channels/{name}": (delete_channel, "channel.delete"),

@@ -100,6 +100,10 @@ BODIES: Final[dict[str, list[Any]]] = {
     "POST /v1/incidents/{id}/resolve": [None, {"note": "{text}"}],
     "PUT /v1/connections/{name}": [{"kind": "redis", "url": "redis://10.0.0.1"}],
     "POST /v1/connections/{name}/test": [None],
+    "PUT /v1/sinks/{name}": [{"types": ["ondot.*"], "webhook": {"url": "https://example.com"}}],
+    "POST /v1/sinks/{name}/pause": [None],
+    "POST /v1/sinks/{name}/resume": [None],
+    "POST /v1/sinks/{name}/test": [None],
     "POST /v1/channels": [{"name": "{text}", "email": {"to": ["a@example.com"]}}],
     "PATCH /v1/channels/{name}": [{"email": {"to": ["a@example.com"]}}],
     "POST /v1/channels/{name}/test": [None],
@@ -128,6 +132,7 @@ MAKES: Final = frozenset(
         "POST /v1/users",
         "PUT /v1/connections/{name}",
         "PUT /v1/secrets/{name}",
+        "PUT /v1/sinks/{name}",
     }
 )
 """Routes that succeed with a foreign text: names are free to use."""

@@ -198,6 +198,16 @@ async def fill(tenant: Inhabitant) -> None:
         tenant.tenant_no,
         f"{canary}-connection",
     )
+    # A sink, and an event that waits for it.
+    await world.fetch(
+        "INSERT INTO ondot.outbox (tenant_no, type, job_ids, detail)"
+        " VALUES ($1, 'ondot.job.paused', ARRAY[$2::uuid], $3)",
+        tenant.tenant_no,
+        world.database.clock.new_id(),
+        f'{{"job": "{canary}"}}',
+    )
+    sink = {"types": ["ondot.job.*"], "webhook": {"url": f"https://{canary}.example.com"}, "labels": {"a": canary}}
+    await tenant.send("PUT", f"/v1/sinks/{canary}-sink", 200, sink)
     # A channel with a message that waits, a ping and its calls.
     channel = {"name": f"{canary}-channel", "email": {"to": [f"{canary}@example.com"]}}
     await tenant.send("POST", "/v1/channels", 201, channel)

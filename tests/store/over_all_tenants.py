@@ -29,6 +29,7 @@ TABLES: Final = {
 
 FRAGMENTS: Final = {
     "has_own_subscriptions": "whether any tenant has such jobs; those of the tenant are looked up after it",
+    "has_sinks": "whether any tenant has sinks; those of the tenant are looked up after it",
     "is_delivery_due": "deliveries are rows of the installation",
 }
 """Parts of statements that ask a question about the whole installation."""
@@ -108,7 +109,10 @@ BLOCKS: Final = {
     "forget_event_keys": "housekeeping",
     "forget_windows": "housekeeping",
     "forget_event_waits": "housekeeping",
-    "are_successes_followed": "whether any tenant has such jobs",
+    "read_followed": "whether any tenant has such jobs or sinks",
+    "find_due_sinks": "a scheduler sends the events of all tenants; says whose sinks they are",
+    "measure_lags": "each sink is named with its tenant",
+    "find_outbox_tenants": "housekeeping, which then looks at each tenant",
     "find_own_tenants": "housekeeping, which then looks at each tenant",
     "insert_once_jobs": "new rows of the tenant; those that are refused may emit an event",
     "reject_steps": "of a run that is locked; steps emit no event",
@@ -140,6 +144,7 @@ BLOCKS: Final = {
     "unblock": "of children that the caller has locked",
     "succeed_executions": "fenced by worker and attempt",
     "succeed_labelled": "fenced by worker and attempt",
+    "succeed_and_post": "fenced by worker and attempt",
     "find_chores": "housekeeping",
     "find_due_watches": "housekeeping looks at the expectations of all tenants",
     "read_watched_fires": "as find_due_watches; each row is compared with the tenant of its watch",
@@ -218,6 +223,7 @@ BLOCKS: Final = {
     "read_reserved": "slots that a worker keeps free for tenants",
     "survey_lanes": "a lane names its tenant",
     "lease_executions": "a lane names its tenant",
+    "lease_and_post": "a lane names its tenant",
     "find_lease": "by a lease of this worker",
     "complete_executions": "fenced by worker and attempt",
     # The process that ended a step advances its run, and housekeeping does for all tenants.

@@ -66,6 +66,7 @@ from ondot.store import (
     run_views,
     search,
     search_jobs,
+    sinks,
     steps,
     traces,
     unique_keys,
@@ -293,6 +294,9 @@ async def look_around(world: World, connection: Connection, job_id: Any, once_id
     await forecast.count_actual(connection, DEFAULT_TENANT, [], world.now - timedelta(hours=1), world.now, 60)
     await forecast.find_once_pools(connection, DEFAULT_TENANT, [once_id])
     await own_events.find_ended(connection, DEFAULT_TENANT, [letter])
+    await sinks.find_ended_facts(connection, DEFAULT_TENANT, [letter], 100)
+    await sinks.find_attempt_facts(connection, DEFAULT_TENANT, [(letter, 1)])
+    await sinks.find_facts_of_jobs(connection, DEFAULT_TENANT, [job_id, once_id])
     await awaited.find_awaited_jobs(connection, DEFAULT_TENANT, [job_id, once_id])
     await awaited.read_latest_ends(connection, DEFAULT_TENANT, [job_id, once_id], most_bytes=100)
     page = await jobs.get_jobs(connection, DEFAULT_TENANT, [job_id])

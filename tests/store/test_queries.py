@@ -79,7 +79,7 @@ def test_the_sql_that_makes_and_the_sql_that_records_an_execution_is_written_onc
 def test_every_statement_that_ends_executions_includes_what_happens_at_every_end() -> None:
     """But for plain successes, which leave alone what has more to do, and fires taken back, which do not end."""
     records = {query.name for query in ALL if "INSERT INTO ondot.history (" in query.text}
-    fast = {"succeed_executions", "succeed_labelled"}
+    fast = {"succeed_executions", "succeed_labelled", "succeed_and_post"}
     assert {query.name for query in ALL if fragments()["end"] in query.text} == records - fast
     deletes = {query.name for query in ALL if "DELETE FROM ondot.execution" in query.text}
     assert deletes - records == {"take_back_executions"}

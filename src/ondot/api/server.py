@@ -60,6 +60,7 @@ from ondot.api.routes import (
     saved_views,
     schedules,
     secrets,
+    sinks,
     skipped,
     tenants,
     usage,
@@ -86,6 +87,7 @@ from ondot.document.requests import BackfillBody, PreviewBody, ResumeBody, RunBo
 from ondot.document.run_steps import DecisionBody, LinkBody, MapPatchBody
 from ondot.document.runs import RerunBody, ResultBody, RunChangeBody, RunRetryBody, SkipBody
 from ondot.document.saved_views import ViewBody, ViewPatchBody
+from ondot.document.sinks import SinkBody
 from ondot.document.tenants import TenantBody, TenantPatchBody
 from ondot.document.workflow import WorkflowJobBody
 from ondot.model.access import Right
@@ -144,6 +146,7 @@ PARTS = (
     alerts,
     incidents,
     channels,
+    sinks,
     pings,
     audit,
     users,
@@ -190,6 +193,7 @@ BODIES = (
     NoteBody,
     ChannelBody,
     ChannelPatchBody,
+    SinkBody,
     PingBody,
     UserBody,
     UserChangeBody,

@@ -10,7 +10,7 @@
     fleet · top · pool                   the same                                 fleet.py, top.py, pool.py
     secret · audit                       the same                                 secret.py, audit.py
     bulk · view · export                 many at once, queries, lists as files    bulk.py, view.py, export.py
-    channel · ping                       messages, jobs elsewhere                 channel.py, ping.py
+    channel · ping · sink                messages, jobs elsewhere, events out     channel.py, ping.py, sink.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py
     alert · incident                     what to be notified of, what went wrong  alert.py, incident.py
     cron · import                        need no server                           cron.py, import_.py

@@ -89,6 +89,7 @@ COMMANDS: Final = {
     ),
     "alert": Entry(SET, "alert", "app", "What to be notified of, and when."),
     "channel": Entry(SET, "channel", "app", "Where messages about incidents go."),
+    "sink": Entry(SET, "sink", "app", "Where ondot's own events are sent."),
     "ping": Entry(SET, "ping", "app", "Watch jobs that ondot does not run."),
     "hook": Entry(SET, "hook", "app", "URLs that turn plain webhooks into events."),
     "webhook": Entry(SET, "webhook", "app", "Signatures of HTTP calls."),

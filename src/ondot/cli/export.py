@@ -32,6 +32,7 @@ LISTS: Final = (
     "alerts/kinds",
     "channels",
     "connections",
+    "sinks",
     "pings",
     "hooks",
     "keys",

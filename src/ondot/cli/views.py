@@ -465,6 +465,59 @@ def channel_table(channels: Iterable[Json], now: datetime) -> Listing:
     return drawn
 
 
+def sink_table(sinks: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "STATE", "SENDS TO", "WAITING", "SENT", "LAST SENT", "ERROR", "TYPES"),
+        drop=("LAST SENT", "SENT", "ERROR"),
+        whole=("STATE", "WAITING", "SENT", "LAST SENT"),
+        wide=("ERROR", "TYPES"),
+    )
+    for sink in sinks:
+        drawn.add_row(
+            cell(sink["name"], style="bold"),
+            sink_state(sink),
+            sink_place(sink),
+            f"{sink['waiting']:,}",
+            f"{sink['sent']:,}",
+            when(sink["sent_at"], now),
+            sink["error"] if sink["failing_since"] else None,
+            ", ".join(sink["types"]),
+        )
+    return drawn
+
+
+def sink_facts(sink: Json, now: datetime) -> Listing:
+    drawn = table("FIELD", "VALUE", whole=("FIELD",))
+    lost = {"sent in short": sink["shortened"], "refused": sink["refused"], "dropped as too old": sink["dropped"]}
+    for name, value in (
+        ("name", sink["name"]),
+        ("state", sink_state(sink)),
+        ("sends to", sink_place(sink)),
+        ("types", ", ".join(sink["types"])),
+        ("pools", ", ".join(sink["pools"]) or None),
+        ("labels", ", ".join(f"{name}={value}" for name, value in sink["labels"].items()) or None),
+        ("waiting", f"{sink['waiting']:,}"),
+        ("waiting since", when(sink["waiting_since"], now) if sink["waiting_since"] else None),
+        ("sent", f"{sink['sent']:,}"),
+        ("last sent", when(sink["sent_at"], now) if sink["sent_at"] else None),
+        *((name, f"{count:,}") for name, count in lost.items() if count),
+        ("last error", sink["error"]),
+        ("next try", when(sink["retry_at"], now) if sink["retry_at"] else None),
+    ):
+        if value is not None:
+            drawn.add_row(name, value)
+    return drawn
+
+
+def sink_state(sink: Json) -> str:
+    return "PAUSED" if sink["is_paused"] else "FAILING" if sink["failing_since"] else "SENDING"
+
+
+def sink_place(sink: Json) -> str:
+    to = sink[sink["kind"]]["url"]
+    return to if isinstance(to, str) else f"secret {to['$secret']}"
+
+
 def delivery_table(deliveries: Iterable[Json], now: datetime) -> Listing:
     drawn = table(
         *("MESSAGE", "STATE", "ATTEMPTS", "WHEN", "ERROR", "KIND", "JOINED", "ID"),

@@ -91,14 +91,15 @@ class Completer:
         worker_id: WorkerId,
         on_written: Callable[[], None] = lambda: None,
         on_arrivals: OnArrivals = lambda _: None,
+        followed: Followed | None = None,
     ) -> None:
-        """`on_written`: called when `unwritten` has decreased."""
+        """`on_written`: called when `unwritten` has decreased. `followed`: shared with what leases."""
         self._database = database
         self._dispatcher = dispatcher
         self._worker_id = worker_id
         self._on_written = on_written
         self._on_arrivals = on_arrivals
-        self._followed = Followed()
+        self._followed = followed or Followed()
         self._queue: deque[Done] = deque()
         self._arrived = asyncio.Event()
         self._open: Counter[LeaseId] = Counter()
@@ -231,10 +232,14 @@ class Completer:
     ) -> list[Written]:
         """Write the plain successes among them. The statement for the rest, if any, removes the leases."""
         plain = [outcome for outcome in outcomes if outcome.is_plain]
-        if not plain or await self._followed.read(connection):
+        if not plain:
+            return []
+        followed = await self._followed.read(connection)
+        if followed.start_jobs:
             return []
         ended = last_of if len(plain) == len(outcomes) else ()
-        return await succeed_executions(connection, self._worker_id, plain, ended)
+        posts = followed.successes_are_sent
+        return await succeed_executions(connection, self._worker_id, plain, ended, posts=posts)
 
     async def _complete(
         self,

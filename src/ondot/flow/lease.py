@@ -21,6 +21,7 @@ from itertools import groupby
 
 from msgspec import Struct
 
+from ondot.flow.events.followed import KNOWN_AT_LEASE_S, Followed
 from ondot.flow.gate import admit_pass
 from ondot.flow.in_flight import InFlight
 from ondot.flow.job_series import JOB_SERIES
@@ -224,10 +225,12 @@ class Leaser:
         pool_nos: Sequence[PoolNo],
         tenants: Callable[[], TenantNos] = lambda: None,
         in_flight: InFlight | None = None,
+        followed: Followed | None = None,
     ) -> None:
         """`tenants`: those that the worker serves at this moment. `in_flight`: the attempts that run here; None: the
-        caller runs one lease after the other."""
+        caller runs one lease after the other. `followed`: shared with what completes."""
         self._database = database
+        self._followed = followed or Followed()
         self._tenants = tenants
         self._worker_id = worker_id
         self._pool_nos = tuple(pool_nos)
@@ -327,6 +330,7 @@ class Leaser:
                     takes = self._lanes.share_out(portion.lanes, limit, free=free, rooms=rooms)
                     if takes:
                         limit = min(limit, sum(take.count for take in takes))
+                        posts = await self._are_starts_sent(connection)
                         self.pending = lease_id
                         leased = await lease_executions(
                             connection,
@@ -337,6 +341,7 @@ class Leaser:
                             from_ats=self._lanes.heads_of(takes),
                             takes_slots=portion.is_of_limited_pool,
                             room=room,
+                            posts=posts,
                         )
                 if portion.scopes and leased:
                     await take_tokens(connection, portion.scopes, leased)
@@ -381,13 +386,23 @@ class Leaser:
         )
         if not admitted:
             return []
+        posts = await self._are_starts_sent(connection)
         self.pending = lease_id
         leased = await lease_admitted(
-            connection, lease_id, self._worker_id, admitted, takes_slots=portion.is_of_limited_pool, room=room
+            connection,
+            lease_id,
+            self._worker_id,
+            admitted,
+            takes_slots=portion.is_of_limited_pool,
+            room=room,
+            posts=posts,
         )
         if len(leased) < len(admitted):
             raise _NotLeased
         return leased
+
+    async def _are_starts_sent(self, connection: Connection) -> bool:
+        return (await self._followed.read(connection, KNOWN_AT_LEASE_S)).starts_are_sent
 
     async def _adopt(self, lease_id: LeaseId) -> Batch:
         """The reply to a lease was lost: take over what it got, if it got anything."""

@@ -16,6 +16,7 @@ from msgspec import Struct, structs
 
 from ondot.flow.events.subscriptions import add_subscriptions
 from ondot.flow.plan import FIRES_A_STATEMENT, Planning, plan_timers
+from ondot.flow.sinks.job_events import post_new_jobs
 from ondot.flow.work import Work
 from ondot.model.ids import JobId, PoolNo, TenantNo, instant_of, partition_of
 from ondot.model.job import JobSpec, JobState, fill_in_schedule
@@ -168,7 +169,7 @@ async def store_jobs(work: Work, jobs: Sequence[NewJob], moment: Moment) -> list
         await add_subscriptions(work, jobs)
     clock, now, sent_s = work.database.clock, moment.at, time.monotonic()
     clock.confirm(await insert_jobs(work.connection, work.tenant_no, jobs, clock.bounds([moment])), sent_s)
-
+    await post_new_jobs(work.connection, work.tenant_no, jobs)
     for job in jobs:
         if job.spec.expect is not None:
             await put_watches(work.connection, work.tenant_no, job.id, job.spec.expect.given)

@@ -75,10 +75,12 @@ class Housekeeper:
         advancer: Advancer | None = None,
         on_delivery: Callable[[], None] = lambda: None,
         archive: Objects | None = None,
+        on_sinks: Callable[[bool], None] = lambda _: None,
     ) -> None:
         """`advancer`: advances runs of workflows. `on_delivery`: called when a message is due. `passes`: records the
         passes that others wait for, so that an overdue one is noticed. `objects`: the storage of large results and
-        logs. `archive`: where days are written before they go."""
+        logs. `archive`: where days are written before they go. `on_sinks`: called with whether there are sinks."""
+        self._on_sinks = on_sinks
         self._passes = passes
         self._on_delivery = on_delivery
         self._database = database
@@ -221,6 +223,7 @@ class Housekeeper:
                 wake.set()
         if chores.deliveries:
             self._on_delivery()
+        self._on_sinks(chores.sinks)
         self._has_own_events = chores.own_events
         self._has_alerts = chores.alerts
         return 0

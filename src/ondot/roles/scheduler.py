@@ -29,6 +29,7 @@ from ondot.roles.hinting import Hinting
 from ondot.roles.housekeeper import Housekeeper
 from ondot.roles.loop import Passes, every
 from ondot.roles.pulse import OnHung, Pulse, Stall
+from ondot.roles.sinks import Sinks
 from ondot.store.connection import DATABASE_ERROR, Connection
 from ondot.store.database import Database
 from ondot.store.nodes import report_stalled_node
@@ -59,10 +60,12 @@ class Scheduler:
         deliveries: Deliveries | None = None,
         dead_man: DeadMan | None = None,
         archive: Objects | None = None,
+        sinks: Sinks | None = None,
     ) -> None:
         """`on_hung`: see `roles.pulse`. `objects`: the storage of large results and logs. `deliveries`: sends the
         messages of channels; None: other schedulers do. `dead_man`: called while all is well. `archive`: where days are
-        written before they go."""
+        written before they go. `sinks`: sends events; None: other schedulers do."""
+        self._sinks = sinks
         self._database = database
         self._deliveries = deliveries
         self._dead_man = dead_man
@@ -135,6 +138,7 @@ class Scheduler:
                         self._advancer,
                         (lambda: None) if self._deliveries is None else self._deliveries.due.set,
                         self._archive,
+                        self._note_sinks,
                     ).run(),
                     name="housekeeper",
                 ),
@@ -142,6 +146,8 @@ class Scheduler:
             if self._deliveries is not None:
                 silent = self._deliveries.watch_database(lambda: self._beat.silent_s, lambda: 0 in self._owned)
                 tasks.append(group.create_task(silent, name="database-away"))
+            if self._sinks is not None:
+                tasks.append(group.create_task(self._sinks.run(lambda: 0 in self.owned), name="sinks"))
             if self._dead_man is not None:
                 tasks.append(group.create_task(every(LOOK_EVERY_S, self._dead_man_pass, name="dead-man")))
             await stop.wait()
@@ -153,6 +159,10 @@ class Scheduler:
         with suppress(Unavailable, DATABASE_ERROR):
             handed_over = await self._coordinator.leave()
         log.info("scheduler.stopped", handed_over=handed_over, of=len(self._owned))
+
+    def _note_sinks(self, are_there: bool) -> None:
+        if self._sinks is not None:
+            self._sinks.are_there = are_there
 
     async def _plan_pass(self) -> int:
         return await self._planner.one_pass(sorted(self.owned))

@@ -22,6 +22,7 @@ from ondot.flow.attempt_log import AttemptLogs
 from ondot.flow.complete import Completer
 from ondot.flow.declare import Declarer
 from ondot.flow.dispatch import Dispatcher
+from ondot.flow.events.followed import Followed
 from ondot.flow.handler_transaction import Transactor
 from ondot.flow.known_functions import register as register_functions
 from ondot.flow.lease import Leaser
@@ -145,11 +146,13 @@ class Incarnation:
         self._id = WorkerId(database.clock.new_id())
         self._unfit = asyncio.Event()
         self._lost = asyncio.Event()
-        slot_free = asyncio.Event()
+        slot_free, followed = asyncio.Event(), Followed()
         self._dispatcher = Dispatcher(transports)
         self._notes = AttemptLogs(database, self._id, objects)
         self._advancer = Advancer(database, self._dispatcher, objects)
-        self._completer = Completer(database, self._dispatcher, self._id, slot_free.set, self._advancer.request)
+        self._completer = Completer(
+            database, self._dispatcher, self._id, slot_free.set, self._advancer.request, followed
+        )
         tracer = active_tracer()
         new_runner: Callable[..., Runner] = Runner
         if tracer is not None:
@@ -167,7 +170,7 @@ class Incarnation:
             on_free=slot_free.set,
             on_fault=self._unfit.set,
         )
-        self._leaser = Leaser(database, self._id, pool_nos, self._tenants, self._runner.in_flight)
+        self._leaser = Leaser(database, self._id, pool_nos, self._tenants, self._runner.in_flight, followed)
         self._lease_loop = LeaseLoop(
             *(database, self._leaser, self._runner, self._completer, pool_nos, slots, slot_free, self._lost),
             trusted_until_s=lambda: self._listener.trusted_until_s,

@@ -554,6 +554,29 @@ class Client(Requests):
         """Send a test message; returns its delivery."""
         return await self._call("POST", f"/v1/channels/{_segment(name)}/test", body={})
 
+    async def put_sink(self, name: str, body: Mapping[str, Any], reason: str | None = None) -> Json:
+        """Create or replace a sink: `types`, and where they are sent."""
+        return await self._call("PUT", f"/v1/sinks/{_segment(name)}", body=body, query={"reason": reason})
+
+    async def list_sinks(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/sinks", query=filters)
+
+    async def get_sink(self, name: str) -> Json:
+        return await self._call("GET", f"/v1/sinks/{_segment(name)}")
+
+    async def delete_sink(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("DELETE", f"/v1/sinks/{_segment(name)}", query={"reason": reason})
+
+    async def pause_sink(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("POST", f"/v1/sinks/{_segment(name)}/pause", body={}, query={"reason": reason})
+
+    async def resume_sink(self, name: str, reason: str | None = None) -> Json:
+        return await self._call("POST", f"/v1/sinks/{_segment(name)}/resume", body={}, query={"reason": reason})
+
+    async def send_test_event(self, name: str) -> Json:
+        """Send an event through a sink, after those that wait; returns how it went."""
+        return await self._call("POST", f"/v1/sinks/{_segment(name)}/test", body={})
+
     async def create_view(
         self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
     ) -> Json:

@@ -14,7 +14,8 @@ class Chores:
     resumed and has parked timers, a tenant was deleted and has rows, an entry of the audit log waits for its seal,
     jobs start by ondot's own events, a message is to be delivered, a ping is late, an expectation of a job is due for a
     look, there are alerts or open incidents, a run of a workflow is due, a job that others wait for is due for a look,
-    an end that one of these waits for was not taken for a second, an execution waits for a worker with its function."""
+    an end that one of these waits for was not taken for a second, an execution waits for a worker with its function,
+    there are sinks."""
 
     expire: bool
     failing: bool
@@ -31,6 +32,7 @@ class Chores:
     parents: bool
     arrivals: bool
     returned: bool
+    sinks: bool
 
     @property
     def has_rare(self) -> bool:

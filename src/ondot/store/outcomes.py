@@ -71,20 +71,26 @@ async def complete_executions(
 
 
 async def succeed_executions(
-    connection: Connection, worker_id: WorkerId, completions: Sequence[Completion], last_of: Sequence[LeaseId]
+    connection: Connection,
+    worker_id: WorkerId,
+    completions: Sequence[Completion],
+    last_of: Sequence[LeaseId],
+    *,
+    posts: bool = False,
 ) -> list[Written]:
-    """Write plain successes, fenced; those that are missing from the answer changed nothing, or are plain no more."""
+    """Write plain successes, fenced; those that are missing from the answer changed nothing, or are plain no more.
+    `posts`: sinks send successes, so they go to the outbox too."""
     ordered = sorted(completions, key=attrgetter("execution_id"))
     ids = [completion.execution_id for completion in ordered]
     labels = _labels(ordered)
     counted: list[ExecutionId] | None = await connection.fetchval(
-        _SQL["succeed_labelled" if labels else "succeed_executions"].text,
+        _SQL["succeed_and_post" if posts else "succeed_labelled" if labels else "succeed_executions"].text,
         worker_id,
         ids,
         collapse_equal([completion.attempt_no for completion in ordered]),
         collapse_equal([completion.result for completion in ordered]),
         last_of,
-        *([collapse_equal(labels)] if labels else []),
+        *([collapse_equal(labels)] if labels or posts else []),
     )
     return [Written(id_, State.SUCCEEDED) for id_ in (ids if counted is None else counted)]
 

@@ -30,6 +30,15 @@ class OwnEventRow:
 
 
 @dataclass(frozen=True, slots=True)
+class FollowedEvents:
+    """Whether, in the whole installation, successes start jobs, and sinks send successes and starts."""
+
+    start_jobs: bool = False
+    successes_are_sent: bool = False
+    starts_are_sent: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     job_version: int
     state: str
@@ -56,9 +65,10 @@ async def emit_event(
     await connection.execute(_SQL["emit_event"].text, tenant_no, event_type, job_id, execution_id, reason)
 
 
-async def are_successes_followed(connection: Connection) -> bool:
-    """Whether any job of the installation starts by successes of others."""
-    return bool(await connection.fetchval(_SQL["are_successes_followed"].text))
+async def read_followed(connection: Connection) -> FollowedEvents:
+    row = await connection.fetchrow(_SQL["read_followed"].text)
+    assert row is not None
+    return FollowedEvents(*row.values())
 
 
 async def find_own_tenants(connection: Connection, limit: int) -> list[TenantNo]:

@@ -229,6 +229,7 @@ async def lease_admitted(
     *,
     takes_slots: bool,
     room: Room | None = None,
+    posts: bool = False,
 ) -> list[Leased]:
     """Lease the executions that got tokens in this transaction. No other transaction sees them before its end."""
     lanes = sorted({(verdict.pool_no, verdict.tenant_no) for verdict in verdicts})
@@ -236,7 +237,7 @@ async def lease_admitted(
     count = len(verdicts)
     from_ats, counts = [EPOCH] * len(lanes), [count] * len(lanes)
     rows = await connection.fetch(
-        _SQL["lease_executions"].text,
+        _SQL["lease_and_post" if posts else "lease_executions"].text,
         *(lease_id, worker_id, count, *columns, from_ats, takes_slots, counts, *_tenants_of(room)),
     )
     return [Leased(*row) for row in rows]
@@ -332,14 +333,16 @@ async def lease_executions(
     from_ats: Sequence[datetime],
     takes_slots: bool = False,
     room: Room | None = None,
+    posts: bool = False,
 ) -> list[Leased]:
     """Take up to `limit` from these lanes, in their order.
 
-    `takes_slots`: their pool is limited, and has room. `room`: of the tenants with quotas among them.
+    `takes_slots`: their pool is limited, and has room. `room`: of the tenants with quotas among them. `posts`: sinks
+    send starts, so they go to the outbox too.
     """
     lanes, counts = [take.lane for take in takes], [take.count for take in takes]
     rows = await connection.fetch(
-        _SQL["lease_executions"].text,
+        _SQL["lease_and_post" if posts else "lease_executions"].text,
         *(lease_id, worker_id, limit, *_columns(lanes), from_ats, takes_slots, counts, *_tenants_of(room)),
     )
     return [Leased(*row) for row in rows]

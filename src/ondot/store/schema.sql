@@ -987,6 +987,20 @@ CREATE TABLE ondot.object (
     CONSTRAINT object_pkey PRIMARY KEY (execution_id, attempt_no, kind)
 ) PARTITION BY RANGE (execution_id);
 
+CREATE TABLE ondot.outbox (
+    xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    no bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+    at timestamp with time zone NOT NULL DEFAULT clock(),
+    tenant_no integer NOT NULL,
+    type text NOT NULL,
+    job_ids uuid[] NOT NULL,
+    execution_ids uuid[],
+    attempt_nos integer[],
+    retry_ats timestamp with time zone[],
+    detail json,
+    CONSTRAINT outbox_pkey PRIMARY KEY (tenant_no, no)
+) WITH (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=10000);
+
 CREATE TABLE ondot.owed (
     id uuid NOT NULL,
     job_id uuid NOT NULL,
@@ -1270,6 +1284,40 @@ CREATE TABLE ondot.signing_key (
     ends_at timestamp with time zone,
     CONSTRAINT signing_key_pkey PRIMARY KEY (tenant_no, version)
 );
+
+CREATE TABLE ondot.sink (
+    id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    name text NOT NULL,
+    types text[] NOT NULL,
+    spec json NOT NULL,
+    is_paused boolean NOT NULL DEFAULT false,
+    version integer NOT NULL DEFAULT 1,
+    created_at timestamp with time zone NOT NULL DEFAULT clock(),
+    created_by text NOT NULL,
+    updated_at timestamp with time zone,
+    updated_by text,
+    CONSTRAINT sink_pkey PRIMARY KEY (id),
+    CONSTRAINT sink_tenant_no_name_key UNIQUE (tenant_no, name)
+);
+
+CREATE TABLE ondot.sink_state (
+    sink_id uuid NOT NULL,
+    tenant_no integer NOT NULL,
+    "position" bigint NOT NULL,
+    sent bigint NOT NULL DEFAULT 0,
+    shortened bigint NOT NULL DEFAULT 0,
+    refused bigint NOT NULL DEFAULT 0,
+    dropped bigint NOT NULL DEFAULT 0,
+    sent_at timestamp with time zone,
+    error text,
+    error_at timestamp with time zone,
+    failing_since timestamp with time zone,
+    tries integer NOT NULL DEFAULT 0,
+    retry_at timestamp with time zone,
+    CONSTRAINT sink_state_pkey PRIMARY KEY (sink_id)
+) WITH (fillfactor=50);
+CREATE INDEX sink_state_tenant ON ondot.sink_state USING btree (tenant_no, "position");
 
 CREATE TABLE ondot.skipped (
     job_id uuid NOT NULL,

@@ -79,6 +79,12 @@ EXPECTATIONS_MISSED = Counter(
 DELIVERIES = Counter(
     "ondot_deliveries_total", "Attempts to deliver a message to a channel, by outcome", ["outcome"], registry=REGISTRY
 )
+SINK_EVENTS = Counter(
+    "ondot_sink_events_total",
+    "Events for sinks: sent, sent in short, refused, or failed and retried",
+    ["result"],
+    registry=REGISTRY,
+)
 CANCELS = Counter(
     "ondot_cancels_heard_total", "Cancels of running attempts, received by their worker", registry=REGISTRY
 )

@@ -28,6 +28,7 @@ from ondot.flow.events.held import release_events, skip_events
 from ondot.flow.events.subscriptions import change_subscription, lock_if_events
 from ondot.flow.plan import Planning, compute_schedule, plan_timers
 from ondot.flow.secrets_in_jobs import record_uses
+from ondot.flow.sinks.job_events import post_changed_job
 from ondot.flow.skipped import cut_ended
 from ondot.flow.unique_keys import move_unique_key
 from ondot.flow.work import Work, begin
@@ -323,6 +324,7 @@ async def _write(
     if job.spec.expect is not None or changed.spec.expect is not None:
         given = [] if changed.spec.expect is None else changed.spec.expect.given
         await put_watches(work.connection, work.tenant_no, job.id, given)
+    await post_changed_job(work.connection, work.tenant_no, action, changed, None if by is None else by.reason)
     if by is not None:
         entry = {"name": changed.spec.name, **(detail or {})}
         before, after = show_changes(job.spec, changed.spec)

@@ -14,6 +14,7 @@ from ondot.model.event import Event, read_event
 from ondot.model.ids import TenantNo
 from ondot.model.job import JobSpec
 from ondot.model.own_events import HOPS, MAX_HOPS
+from ondot.model.sink_event import shorten_error
 from ondot.store.connection import Connection
 from ondot.store.database import Database
 from ondot.store.jobs import get_jobs
@@ -30,7 +31,6 @@ from ondot.telemetry.log import get_logger
 
 AT_ONCE: Final = 500
 TENANTS_AT_ONCE: Final = 100
-SHORTEST_ERROR: Final = 2_000
 
 log = get_logger()
 
@@ -100,7 +100,7 @@ def _value(row: OwnEventRow, spec: JobSpec | None, ended: Ended | None, hops: in
             "attempt": ended.attempt_no,
             "fire_at": ended.fire_at.isoformat(),
             "ended_at": ended.ended_at.isoformat(),
-            "error": _short(ended.error),
+            "error": shorten_error(ended.error),
             "result": ended.result,
         }
         if ended.is_cut:
@@ -114,15 +114,4 @@ def _value(row: OwnEventRow, spec: JobSpec | None, ended: Ended | None, hops: in
         "time": row.at.isoformat(),
         HOPS: hops,
         "data": data,
-    }
-
-
-def _short(error: Any) -> Any:
-    """An error without its traceback, which may be long."""
-    if not isinstance(error, dict):
-        return error
-    return {
-        name: value[:SHORTEST_ERROR] if isinstance(value, str) else value
-        for name, value in error.items()
-        if name in {"code", "message"}
     }

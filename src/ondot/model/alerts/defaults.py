@@ -12,6 +12,7 @@ OF_TENANT: Final[tuple[dict[str, Any], ...]] = (
     {"name": "quotas", "when": {"quota": {}}, "for": "1m"},
     {"name": "pings", "when": {"ping": {}}},
     {"name": "failed deliveries", "when": {"delivery": {}}},
+    {"name": "failing sinks", "when": {"sink": {}}},
 )
 OF_INSTALLATION: Final[tuple[dict[str, Any], ...]] = (
     {"name": "database", "when": {"database": {}}},

@@ -121,6 +121,7 @@ _KINDS: Final = (
         condition=True,
     ),
     Kind("delivery", About.TENANT, "A channel fails: its messages are not delivered.", condition=True),
+    Kind("sink", About.TENANT, "A sink fails: its events are not delivered, and wait.", condition=True),
     Kind("database", About.INSTALLATION, "A scheduler could not reach the database.", condition=True),
     Kind(
         "transport",

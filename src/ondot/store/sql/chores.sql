@@ -1,5 +1,5 @@
 -- name: find_chores :one
--- index: execution_start_by, streak_over, bulk_next, tenant_chores, audit_open_pkey, subscription_own, pool_name_key, ready_pkey, ping_due, watch_look, alert_pkey, incident_open, step_wait_due, run_look, execution_cancel, dependency_look, arrival_at, unknown_call_pkey
+-- index: execution_start_by, streak_over, bulk_next, tenant_chores, audit_open_pkey, subscription_own, pool_name_key, ready_pkey, ping_due, watch_look, alert_pkey, incident_open, step_wait_due, run_look, execution_cancel, dependency_look, arrival_at, unknown_call_pkey, sink_pkey, outbox_pkey
 SELECT EXISTS (SELECT FROM ondot.execution
                WHERE start_by IS NOT NULL AND start_by < ondot.clock() AND state = 'PENDING') AS expire,
        EXISTS (SELECT FROM ondot.streak WHERE failures >= pause_after) AS failing,
@@ -19,4 +19,5 @@ SELECT EXISTS (SELECT FROM ondot.execution
                     AND EXISTS (SELECT FROM ondot.run r WHERE r.id = e.id AND r.state IN ('RUNNING', 'BLOCKED'))) AS runs,
        EXISTS (SELECT FROM ondot.dependency WHERE state <> 'SUCCEEDED' AND look_at <= ondot.clock()) AS parents,
        EXISTS (SELECT FROM ondot.arrival WHERE at < ondot.clock() - interval '1 second') AS arrivals,
-       EXISTS (SELECT FROM ondot.unknown_call) AS returned;
+       EXISTS (SELECT FROM ondot.unknown_call) AS returned,
+       {{has_sinks}} OR EXISTS (SELECT FROM ondot.outbox) AS sinks;

@@ -15,6 +15,16 @@ ended AS (
     DELETE FROM ondot.lease WHERE id = ANY ($5::uuid[]) AND worker_id = $1
       AND (SELECT count(*) FROM ended) = cardinality($2)
 )
+
+-- fragment: post_successes
+posted AS (
+    {{insert_into_outbox}}
+    FROM (SELECT *, 'succeeded' AS event FROM ended WHERE origin <> 'step') e
+    WHERE {{wants}} ARRAY['ondot.execution.succeeded'])
+    GROUP BY e.tenant_no, event
+)
+
+-- fragment: ids_that_counted
 SELECT CASE WHEN (SELECT count(*) FROM ended) < cardinality($2) THEN ARRAY(SELECT id FROM ended) END AS counted
 
 -- name: complete_executions :many
@@ -67,8 +77,8 @@ WITH outcome AS (
     WHERE e.ctid = (SELECT x.ctid FROM ondot.execution x WHERE x.id = o.id) AND e.attempt_no = o.attempt_no
       AND e.worker_id = $1 AND e.state = 'RUNNING' AND e.cancel_at IS NULL
       AND o.new_state IN ('RETRYING', 'PENDING')
-    RETURNING e.id AS execution_id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at, e.state,
-              e.gated, o.outcome, o.error
+    RETURNING e.id AS execution_id, e.job_id, e.tenant_no, e.pool_no, e.class, e.ready_at, e.attempt_no, e.started_at,
+              e.state, e.origin, e.gated, o.outcome, o.error
 ),
 {{end}},
 buried AS (
@@ -89,6 +99,13 @@ buried AS (
           UNION ALL
           SELECT execution_id, attempt_no, tenant_no, outcome, started_at, error FROM again) a
     ON CONFLICT DO NOTHING
+), posted_again AS (
+    INSERT INTO ondot.outbox (tenant_no, type, job_ids, execution_ids, attempt_nos, retry_ats)
+    SELECT e.tenant_no, 'ondot.execution.retrying', array_agg(e.job_id), array_agg(e.execution_id),
+           array_agg(e.attempt_no), array_agg(e.ready_at)
+    FROM again e
+    WHERE {{has_sinks}} AND e.state = 'RETRYING' AND e.origin <> 'step' AND {{wants}} ARRAY['ondot.execution.retrying'])
+    GROUP BY e.tenant_no
 ), queued AS (
     {{insert_into_ready}}
     FROM again WHERE NOT gated
@@ -156,8 +173,8 @@ SELECT execution_id, state, pool_no, ready_at, gated, NULL FROM again;
 -- transition: succeed        locks: executions, then leases        index: execution_pkey
 -- The fast path of complete_executions for successes of executions that have nothing more to do at their end, of jobs
 -- whose failures are not counted: a third of the columns, and none of the idle parts. Not used while any job starts by
--- successes of others (flow.events.followed). It leaves executions alone that have
--- more to do meanwhile. Returns the ids that counted; NULL: all.
+-- successes of others, or a sink sends them (flow.events.followed). It leaves executions alone that have more to do
+-- meanwhile. Returns the ids that counted; NULL: all.
 -- $1 worker_id, $2 ids (sorted), $3 attempt_nos, $4 results (each once if equal for all), $5 leases of which these are the
 -- last
 WITH outcome AS (
@@ -165,7 +182,22 @@ WITH outcome AS (
            CASE WHEN cardinality($4) = 1 THEN ($4)[1] ELSE o.result END AS result, NULL::jsonb AS labels
     FROM unnest($2::uuid[], $3::integer[], $4::text[]) AS o(id, attempt_no, result)
 ),
-{{succeed}};
+{{succeed}}
+{{ids_that_counted}};
+
+-- name: succeed_and_post :one
+-- transition: succeed        locks: executions, then leases        index: execution_pkey
+-- The same while a sink sends successes, with or without labels.
+-- $1 to $5 as in succeed_executions, $6 labels (once if equal for all; empty: no job has any)
+WITH outcome AS (
+    SELECT o.id, coalesce(o.attempt_no, ($3)[1]) AS attempt_no,
+           CASE WHEN cardinality($4) = 1 THEN ($4)[1] ELSE o.result END AS result,
+           CASE WHEN cardinality($6) = 1 THEN ($6)[1] ELSE o.labels END AS labels
+    FROM unnest($2::uuid[], $3::integer[], $4::text[], $6::text[]) AS o(id, attempt_no, result, labels)
+),
+{{succeed}},
+{{post_successes}}
+{{ids_that_counted}};
 
 -- name: succeed_labelled :one
 -- transition: succeed        locks: executions, then leases        index: execution_pkey
@@ -177,7 +209,8 @@ WITH outcome AS (
            CASE WHEN cardinality($6) = 1 THEN ($6)[1] ELSE o.labels END AS labels
     FROM unnest($2::uuid[], $3::integer[], $4::text[], $6::text[]) AS o(id, attempt_no, result, labels)
 ),
-{{succeed}};
+{{succeed}}
+{{ids_that_counted}};
 
 -- name: find_outcomes :many
 -- index: history_pkey, attempt_pkey

@@ -8,11 +8,13 @@ SELECT ondot.clock(), $1::integer, $2::text, $3::uuid, $4::uuid, $5::text
 WHERE EXISTS (SELECT FROM ondot.subscription s
               WHERE s.tenant_no = $1 AND s.type = $2 AND s.type LIKE 'ondot.%');
 
--- name: are_successes_followed :one
--- index: subscription_own
--- Whether any job of the installation starts by successes of others.
+-- name: read_followed :one
+-- index: subscription_own, sink_pkey
+-- Whether any job of the installation starts by successes of others, and whether sinks send successes and starts.
 SELECT EXISTS (SELECT FROM ondot.subscription
-               WHERE type = 'ondot.execution.succeeded' AND type LIKE 'ondot.%') AS are_followed;
+               WHERE type = 'ondot.execution.succeeded' AND type LIKE 'ondot.%') AS start_jobs,
+       EXISTS (SELECT FROM ondot.sink WHERE types @> ARRAY['ondot.execution.succeeded']) AS successes_are_sent,
+       EXISTS (SELECT FROM ondot.sink WHERE types @> ARRAY['ondot.execution.started']) AS starts_are_sent;
 
 -- name: find_own_tenants :many
 -- index: own_event_tenant

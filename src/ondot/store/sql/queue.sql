@@ -7,6 +7,54 @@
 l.concurrent < {{running_of_tenant}} + (SELECT coalesce(sum(least(w.slots, $3::integer)), 0) FROM ondot.worker w
                                         WHERE w.state IN ('ALIVE', 'DRAINING'))
 
+-- fragment: lease
+-- transition: start. What lease_executions does.
+taken AS (
+    DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
+        SELECT head.ctid
+        FROM unnest($4::integer[], $5::smallint[], $6::integer[], $7::timestamptz[], $9::integer[])
+             AS l(pool_no, class, tenant_no, from_at, count)
+        CROSS JOIN LATERAL (
+            SELECT r.ctid FROM ondot.ready r
+            WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
+              AND r.ready_at BETWEEN l.from_at AND ondot.clock()
+            ORDER BY r.ready_at, r.execution_id
+            LIMIT l.count
+            FOR UPDATE SKIP LOCKED
+        ) head
+        WHERE EXISTS (SELECT FROM ondot.worker WHERE id = $2::uuid AND state = 'ALIVE')
+          AND ($8::boolean OR NOT EXISTS (
+              SELECT FROM ondot.pool p
+              WHERE p.pool_no = l.pool_no AND (p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL)
+          ))
+          AND NOT EXISTS (
+              SELECT FROM ondot.tenant_limit t WHERE t.tenant_no = l.tenant_no AND t.tenant_no <> ALL ($10::integer[])
+          )
+        LIMIT $3::integer
+    ))
+    RETURNING execution_id
+), started AS (
+    UPDATE ondot.execution e
+    SET state = 'RUNNING', attempt_no = e.attempt_no + 1, worker_id = $2, started_at = ondot.clock(),
+        gated = e.gated OR $8 OR e.tenant_no = ANY ($11::integer[])
+    WHERE e.id = ANY (ARRAY(SELECT execution_id FROM taken)) AND e.state IN ('PENDING', 'RETRYING')
+    RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
+              date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
+              e.origin, e.payload IS NOT NULL AS own_payload, {{has_more_at_end}}, date_part('epoch', e.start_by) AS start_by_s
+), lease_row AS (
+    INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
+    SELECT $1::uuid, $2, ondot.clock(), array_agg(id), array_agg(attempt_no) FROM started HAVING count(*) > 0
+), slotted AS (
+    INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
+    SELECT ondot.pool_gate(pool_no), id, tenant_no, false, ondot.clock() FROM started WHERE $8
+    ON CONFLICT DO NOTHING
+), counted AS (
+    INSERT INTO ondot.tenant_running AS r (tenant_no, worker_id, pool_no, running)
+    SELECT tenant_no, $2, pool_no, count(*) FROM started WHERE tenant_no = ANY ($11) GROUP BY tenant_no, pool_no
+    ORDER BY tenant_no, pool_no
+    ON CONFLICT (tenant_no, worker_id, pool_no) DO UPDATE SET running = r.running + excluded.running
+)
+
 -- name: survey_lanes :many
 -- locks: none        index: ready_pkey
 -- The head of each lane: since when its oldest execution may start, or when its next one may. Known lanes are read from
@@ -245,50 +293,18 @@ GROUP BY h.tenant_no;
 -- not start it, because it has had no confirmed beat for its timeout.
 -- $1 lease_id, $2 worker_id, $3 limit, $4 pool_nos, $5 classes, $6 tenant_nos, $7 from_ats, $8 of a limited pool: each
 -- takes one of its slots, $9 counts, $10 tenants with quotas that have room, $11 those of them whose attempts are counted
-WITH taken AS (
-    DELETE FROM ondot.ready WHERE ctid = ANY (ARRAY(
-        SELECT head.ctid
-        FROM unnest($4::integer[], $5::smallint[], $6::integer[], $7::timestamptz[], $9::integer[])
-             AS l(pool_no, class, tenant_no, from_at, count)
-        CROSS JOIN LATERAL (
-            SELECT r.ctid FROM ondot.ready r
-            WHERE r.pool_no = l.pool_no AND r.class = l.class AND r.tenant_no = l.tenant_no
-              AND r.ready_at BETWEEN l.from_at AND ondot.clock()
-            ORDER BY r.ready_at, r.execution_id
-            LIMIT l.count
-            FOR UPDATE SKIP LOCKED
-        ) head
-        WHERE EXISTS (SELECT FROM ondot.worker WHERE id = $2::uuid AND state = 'ALIVE')
-          AND ($8::boolean OR NOT EXISTS (
-              SELECT FROM ondot.pool p
-              WHERE p.pool_no = l.pool_no AND (p.concurrency IS NOT NULL OR p.rate_limit IS NOT NULL)
-          ))
-          AND NOT EXISTS (
-              SELECT FROM ondot.tenant_limit t WHERE t.tenant_no = l.tenant_no AND t.tenant_no <> ALL ($10::integer[])
-          )
-        LIMIT $3::integer
-    ))
-    RETURNING execution_id
-), started AS (
-    UPDATE ondot.execution e
-    SET state = 'RUNNING', attempt_no = e.attempt_no + 1, worker_id = $2, started_at = ondot.clock(),
-        gated = e.gated OR $8 OR e.tenant_no = ANY ($11::integer[])
-    WHERE e.id = ANY (ARRAY(SELECT execution_id FROM taken)) AND e.state IN ('PENDING', 'RETRYING')
-    RETURNING e.id, e.job_id, e.job_version, e.tenant_no, e.pool_no, e.class, date_part('epoch', e.fire_at) AS fire_s,
-              date_part('epoch', e.ready_at) AS ready_s, date_part('epoch', e.started_at) AS started_s, e.attempt_no, e.failures, e.losses,
-              e.origin, e.payload IS NOT NULL AS own_payload, {{has_more_at_end}}, date_part('epoch', e.start_by) AS start_by_s
-), lease_row AS (
-    INSERT INTO ondot.lease (id, worker_id, leased_at, execution_ids, attempt_nos)
-    SELECT $1::uuid, $2, ondot.clock(), array_agg(id), array_agg(attempt_no) FROM started HAVING count(*) > 0
-), slotted AS (
-    INSERT INTO ondot.slot (gate_id, execution_id, tenant_no, until_end, held_at)
-    SELECT ondot.pool_gate(pool_no), id, tenant_no, false, ondot.clock() FROM started WHERE $8
-    ON CONFLICT DO NOTHING
-), counted AS (
-    INSERT INTO ondot.tenant_running AS r (tenant_no, worker_id, pool_no, running)
-    SELECT tenant_no, $2, pool_no, count(*) FROM started WHERE tenant_no = ANY ($11) GROUP BY tenant_no, pool_no
-    ORDER BY tenant_no, pool_no
-    ON CONFLICT (tenant_no, worker_id, pool_no) DO UPDATE SET running = r.running + excluded.running
+WITH {{lease}}
+SELECT * FROM started;
+
+-- name: lease_and_post :many
+-- transition: start        locks: ready rows, SKIP LOCKED, then their executions        index: ready_pkey, execution_pkey
+-- The same while a sink sends starts (flow.events.followed).
+-- $1 to $11 as in lease_executions
+WITH {{lease}}, posted AS (
+    {{insert_into_outbox}}
+    FROM (SELECT *, 'started' AS event FROM started WHERE origin <> 'step') e
+    WHERE {{wants}} ARRAY['ondot.execution.started'])
+    GROUP BY e.tenant_no, event
 )
 SELECT * FROM started;
 

@@ -61,6 +61,19 @@ SELECT id, job_id, worker_id, fire_at, ready_at, started_at, ondot.clock(), tena
 -- empty where none does.
 (SELECT EXISTS (SELECT FROM ondot.subscription WHERE type LIKE 'ondot.%'))
 
+-- fragment: has_sinks
+-- Whether any tenant of the installation has a sink.
+(SELECT EXISTS (SELECT FROM ondot.sink))
+
+-- fragment: wants
+-- Whether a sink of the tenant of `e` wants this type of event: `ARRAY[type])` follows.
+EXISTS (SELECT FROM ondot.sink s WHERE s.tenant_no = e.tenant_no AND s.types @>
+
+-- fragment: insert_into_outbox
+-- One row for a tenant and a type. FROM follows, and GROUP BY tenant_no. Steps have no events: their run has.
+INSERT INTO ondot.outbox (tenant_no, type, job_ids, execution_ids, attempt_nos)
+SELECT e.tenant_no, 'ondot.execution.' || event, array_agg(e.job_id), array_agg(e.id), array_agg(e.attempt_no)
+
 -- fragment: end
 -- Every statement that ends executions includes this, except succeed_executions, which leaves rows that have more to do
 -- alone. Work that must happen at every end belongs here, as one more CTE over `ended`. An arrival says that an execution
@@ -83,6 +96,11 @@ recorded AS (
                   WHERE s.tenant_no = e.tenant_no AND s.type = 'ondot.execution.' || lower(e.new_state)
                     AND s.type LIKE 'ondot.%')
     ORDER BY e.id
+), posted AS (
+    {{insert_into_outbox}}
+    FROM (SELECT *, lower(new_state) AS event FROM ended WHERE {{has_sinks}} AND origin <> 'step') e
+    WHERE {{wants}} ARRAY['ondot.execution.' || event])
+    GROUP BY e.tenant_no, event
 )
 
 -- fragment: never_made
