@@ -109,7 +109,8 @@ class Broker:
         kill_all_of(self.directory)
         if self.process is not None:
             # Redis writes its title over the environment that it is found by.
-            self.process.kill()
+            with suppress(psutil.NoSuchProcess):
+                self.process.kill()
             self.process.wait(STOPS_WITHIN_S)
         self.process = None
 
@@ -127,8 +128,8 @@ class Broker:
     def _signal(self, number: int, wait_s: float = 0.0) -> None:
         if self.process is None:
             return
-        for process in [self.process, *self.process.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
+        with suppress(psutil.NoSuchProcess):
+            for process in [*self.process.children(recursive=True), self.process]:
                 process.send_signal(number)
         if wait_s:
             with suppress(psutil.TimeoutExpired):

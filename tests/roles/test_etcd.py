@@ -20,6 +20,7 @@ from ondot.coordination import etcd as coordination
 from ondot.coordination.etcd import EtcdCoordinator
 from ondot.coordination.etcd_client import EtcdClient, EtcdError, decode, encode
 from ondot.coordination.postgres import PostgresCoordinator
+from ondot.flow.pool_transports import PoolTransports
 from ondot.model.etcd_url import parse_etcd_url
 from ondot.model.ids import PARTITIONS
 from ondot.roles.scheduler import Scheduler
@@ -52,7 +53,8 @@ class Fleet:
         self.stop = asyncio.Event()
 
     def start(self, stop: asyncio.Event | None = None) -> Scheduler:
-        scheduler = Scheduler(self.database, PollingTransport(), EtcdCoordinator(self.database))
+        transports = PoolTransports.of(self.database, PollingTransport())
+        scheduler = Scheduler(self.database, transports, EtcdCoordinator(self.database))
         self._group.create_task(scheduler.run(stop or self.stop))
         return scheduler
 
