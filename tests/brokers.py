@@ -2,7 +2,6 @@
 
 The first test that needs one starts it; the process that started PostgreSQL ends it. A test that stops, kills or
 freezes a server starts its own (`brokers.Kafka.running()`), and one that shares a server uses names of its own in it.
-NATS starts at once: tests start their own.
 """
 
 import fcntl

@@ -16,7 +16,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-from brokers import Etcd, Kafka, RabbitMQ, Redis
+from brokers import Etcd, Kafka, Nats, RabbitMQ, Redis
 from tests.brokers import share
 from tests.servers import Running, Server, new_database
 from tests.world import World, open_world
@@ -162,6 +162,12 @@ def rabbitmq_url(server: Server) -> str:
 def etcd_url(server: Server) -> str:
     """The session's etcd: each database has keys of its own in it."""
     return share(Etcd, Path(server.brokers))
+
+
+@pytest.fixture(scope="session")
+def nats_url(server: Server) -> str:
+    """The session's NATS: a test uses subjects of its own in it."""
+    return share(Nats, Path(server.brokers))
 
 
 @pytest.fixture

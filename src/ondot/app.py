@@ -31,8 +31,11 @@ from ondot.store.database import Database, check_server, open_database
 from ondot.store.migrate import check_schema
 from ondot.telemetry.log import get_logger
 from ondot.telemetry.metrics import STALLED
+from ondot.transports.kafka import KafkaTransport
 from ondot.transports.local import LocalTransport
+from ondot.transports.nats import NatsTransport
 from ondot.transports.postgres import PostgresTransport
+from ondot.transports.rabbitmq import RabbitmqTransport
 from ondot.transports.redis import RedisTransport
 
 if TYPE_CHECKING:
@@ -282,6 +285,9 @@ TRANSPORTS: Mapping[str, Callable[[Database], Transport]] = {
     "postgres": PostgresTransport,
     "local": lambda _database: LocalTransport(),
     "redis": RedisTransport,
+    "kafka": KafkaTransport,
+    "rabbitmq": RabbitmqTransport,
+    "nats": NatsTransport,
 }
 """By the names that `ONDOT_TRANSPORT` takes."""
 

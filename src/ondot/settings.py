@@ -42,8 +42,18 @@ SECRETS = (
     "dead_man_url",
     "redis_url",
     "etcd_url",
+    "kafka_password",
+    "rabbitmq_url",
+    "nats_url",
 )
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "archive_url", "public_url", "oidc_issuer"})
+SERVERS = {
+    "redis_url": "redis://host:6379/0",
+    "kafka_servers": "host:9092",
+    "rabbitmq_url": "amqp://user:password@host/",
+    "nats_url": "nats://host:4222",
+}
+"""What a transport of this name needs, with an example."""
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
 MASTER_KEY_BYTES = 32
@@ -165,10 +175,10 @@ class Settings(BaseSettings):
         False, description="the API's reads of jobs and executions use PostgreSQL's row-level security"
     )
     pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
-    transport: Literal["postgres", "local", "redis"] = Field(
+    transport: Literal["postgres", "local", "redis", "kafka", "rabbitmq", "nats"] = Field(
         "postgres",
         description="what carries wake-ups to workers: postgres (LISTEN, NOTIFY), local (in a process; else polling) or"
-        " a server that you run: redis",
+        " a server that you run: redis, kafka, rabbitmq or nats",
     )
     transport_prefix: str = Field(
         "ondot",
@@ -190,6 +200,22 @@ class Settings(BaseSettings):
     )
     etcd_ca: Path | None = Field(
         None, description="the file with the certificate that signs etcd's; default: the system's"
+    )
+    kafka_servers: str | None = Field(None, description="the servers of the transport kafka: host:9092,host:9092")
+    kafka_user: str | None = Field(None, description="the user of Kafka (SASL); default: none")
+    kafka_password: str | None = Field(None, repr=False, description="the password of Kafka's user")
+    kafka_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
+        "SCRAM-SHA-512", description="how Kafka's user signs in: PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+    )
+    kafka_tls: bool = Field(False, description="connections to Kafka use TLS")
+    kafka_ca: Path | None = Field(
+        None, description="the file of certificates that sign those of Kafka's servers; default: the system's"
+    )
+    rabbitmq_url: str | None = Field(
+        None, repr=False, description="the server of the transport rabbitmq: amqp://user:password@host/vhost, amqps://"
+    )
+    nats_url: str | None = Field(
+        None, repr=False, description="the servers of the transport nats: nats://host:4222 or tls://, by commas"
     )
 
     # How it behaves.
@@ -390,6 +416,29 @@ class Settings(BaseSettings):
             parse_redis_url(url)
         return url
 
+    @field_validator("kafka_servers")
+    @classmethod
+    def _are_servers_of_kafka(cls, servers: str | None) -> str | None:
+        if servers is None:
+            return None
+        if "://" in servers or not all(
+            re.fullmatch(r"(\[[^\]]+\]|[^:@\s]+):\d+", one) for one in _split_names(servers) or [""]
+        ):
+            raise ValueError("must be host:port, several separated by commas, e.g. kafka-1:9092,kafka-2:9092")
+        return ",".join(_split_names(servers))
+
+    @field_validator("rabbitmq_url")
+    @classmethod
+    def _is_an_address_of_rabbitmq(cls, url: str | None) -> str | None:
+        return _check_url_of(url, ("amqp", "amqps"), "amqp://user:password@host/vhost")
+
+    @field_validator("nats_url")
+    @classmethod
+    def _are_addresses_of_nats(cls, url: str | None) -> str | None:
+        for one in _split_names(url):
+            _check_url_of(one, ("nats", "tls"), "nats://host:4222")
+        return url
+
     @field_validator("smtp_url")
     @classmethod
     def _is_an_smtp_server(cls, url: str | None) -> str | None:
@@ -525,10 +574,13 @@ class Settings(BaseSettings):
                 "transport=postgres needs LISTEN, which PgBouncer in transaction mode does not support: leave"
                 " ONDOT_TRANSPORT out, or set it to local"
             )
-        if self.transport == "redis" and self.redis_url is None:
-            raise ValueError("transport=redis needs its server: set ONDOT_REDIS_URL=redis://host:6379/0")
         if self.coordination == "etcd" and self.etcd_url is None:
             raise ValueError("coordination=etcd needs etcd_url: set ONDOT_ETCD_URL, e.g. http://127.0.0.1:2379")
+        for name, example in SERVERS.items():
+            if self.transport == name.partition("_")[0] and getattr(self, name) is None:
+                raise ValueError(f"transport={self.transport} needs its server: set ONDOT_{name.upper()}={example}")
+        if (self.kafka_user is None) != (self.kafka_password is None):
+            raise ValueError("kafka_user and kafka_password belong together: set both, or neither")
         if self.lease_s + TAKEOVER_S > self.horizon_s / 3:
             raise ValueError(
                 f"lease_s ({self.lease_s:g}) and a second for the takeover must stay below a third of horizon_s"
@@ -599,6 +651,20 @@ def split_keys(keys: str | None) -> list[str]:
 
 def _split_names(names: str | None) -> list[str]:
     return [name.strip() for name in (names or "").split(",") if name.strip()]
+
+
+def _check_url_of(url: str | None, schemes: tuple[str, ...], example: str) -> str | None:
+    """Messages do not quote it: it may contain a password."""
+    if url is None:
+        return None
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise ValueError(f"must begin with {' or '.join(f'{scheme}://' for scheme in schemes)}, e.g. {example}")
+    return url
 
 
 def load_settings(**flags: Any) -> Settings:

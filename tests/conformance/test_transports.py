@@ -32,13 +32,14 @@ BEFORE = AT - timedelta(hours=1)
 WITHIN_S = 20
 WITHOUT_BEATS = {"postgres", "local"}
 """Their workers poll each second."""
-SERVERS = {"redis": "redis_url"}
+SERVERS = {"redis": "redis_url", "kafka": "kafka_servers", "rabbitmq": "rabbitmq_url", "nats": "nats_url"}
 """The setting, and the fixture of the same name."""
 
 
 @pytest.fixture
 async def database(database_url: str) -> AsyncIterator[Database]:
     database = await open_database(settings_for(database_url))
+    await database.read_clock()
     yield database
     await database.close()
 
@@ -213,6 +214,8 @@ async def test_the_settings_choose_the_transport(
 def test_a_transport_without_the_address_of_its_server_is_rejected_with_what_to_do() -> None:
     with pytest.raises(Misconfigured, match="set ONDOT_REDIS_URL=redis://host:6379/0"):
         load_settings(transport="redis")
+    with pytest.raises(Misconfigured, match="set ONDOT_KAFKA_SERVERS=host:9092"):
+        load_settings(transport="kafka")
     with pytest.raises(Misconfigured, match="ONDOT_REDIS_URL: must begin with one of redis://"):
         load_settings(redis_url="http://host")
 
