@@ -607,7 +607,8 @@ async def test_that_the_database_is_away_is_sent_from_memory_and_recorded_later(
         # Another scheduler, in case the first one is gone too: later, and with the same id.
         await other.watch_pass(lambda: 45.0, lambda: False)
         assert len(receiver.received) == 1
-        await other.watch_pass(lambda: 95.0, lambda: False)
+        await other.watch_pass(lambda: 95.0, lambda: False, lambda: "etcd")
+        assert bodies(receiver)[1]["title"] == "etcd is away"
         assert receiver.received[1].headers["webhook-id"] == receiver.received[0].headers["webhook-id"]
         away._database = world.database  # it is back
         away._vault = channels.api.services.vault

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 from ondot.model.app_release import AppRelease
 from ondot.model.ids import NodeId, WorkerId
-from ondot.store.nodes import beat_node, report_stalled_node, take_partitions
+from ondot.store.nodes import beat_node, note_coordinator_away, report_stalled_node, take_partitions
 from ondot.store.workers import leave_worker, lose_worker, read_beats, register_worker, report_stalled_worker
 from tests.api.conftest import Caller
 from tests.holding import WHY, hold
@@ -55,6 +55,26 @@ async def test_a_node_whose_lease_is_over_owns_nothing_until_its_partitions_are_
     states = {entry["id"]: (entry["state"], len(entry["partitions"])) for entry in nodes["items"]}
     assert states == {str(gone): ("EXPIRED", 0), str(heir): ("ALIVE", 64)}
     assert {owned["epoch"] for entry in nodes["items"] for owned in entry["partitions"]} == {2}
+
+
+@proves("C6")
+async def test_a_node_that_cannot_renew_its_lease_is_shown_with_the_reason(api: Caller) -> None:
+    node_id = await node(api.world, 64)
+    [one] = (await api.get("/v1/nodes"))["items"]
+    assert (one["coordination"], one["away_since"], one["away_why"]) == ("postgres", None, None)
+    since = api.world.now
+    for _ in range(2):
+        async with api.world.database.connection() as connection:
+            await note_coordinator_away(
+                connection, node_id, host="here", pid=7, release="1.2", coordination="etcd", why="No lease from etcd: x"
+            )
+        await api.world.advance(6)
+    [one] = (await api.get("/v1/nodes"))["items"]
+    assert (one["state"], one["away_why"]) == ("EXPIRED", "No lease from etcd: x")
+    assert one["away_since"] == since.isoformat().replace("+00:00", "Z")
+    await api.world.advance(60)
+    [one] = (await api.get("/v1/nodes"))["items"]
+    assert (one["state"], one["away_why"]) == ("EXPIRED", None), "it has ended meanwhile"
 
 
 @proves("C1", "C3")

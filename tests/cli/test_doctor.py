@@ -6,7 +6,9 @@ from uuid import UUID
 import pytest
 
 from ondot.cli.doctor import in_sum
+from ondot.coordination.etcd_probe import Probe
 from ondot.doctor import checks, examine
+from ondot.doctor.coordination import Leases, judge_coordination
 from ondot.doctor.examine import Finding, examine_database
 from ondot.flow.change.change import pause
 from ondot.model.access import Role
@@ -165,6 +167,45 @@ def test_clocks_that_differ_are_reported(ahead_s: float, level: str) -> None:
 @pytest.mark.parametrize(("owned", "level"), [([32, 32], "ok"), ([32], "problem"), ([], "problem")])
 def test_every_partition_has_an_owner(owned: list[int], level: str) -> None:
     assert checks.judge_schedulers(owned).level == level
+
+
+@proves("C6")
+@pytest.mark.parametrize(
+    ("kinds", "away", "etcd", "strangers", "level", "words"),
+    [
+        ([], [], None, 0, "ok", "in PostgreSQL"),
+        (["postgres"] * 2, [], None, 0, "ok", "in PostgreSQL"),
+        (["postgres", "etcd", "etcd"], [], None, 0, "warning", "2 in etcd, 1 in PostgreSQL"),
+        (["etcd"], [], None, 0, "ok", "ONDOT_ETCD_URL is not set here"),
+        (["etcd"], [], Probe(None, "3.4.23", 0.01, 5), 0, "ok", "etcd 3.4.23 answers within 10 ms"),
+        (["etcd"], [], Probe(None, "3.4.23", 0.3, 5), 0, "warning", "slow for a lease of 5 s"),
+        (["etcd"], [], Probe(None, "3.4.23", 0.01, 6), 0, "warning", "last at least 6 s"),
+        (["etcd"], [], Probe(None, "3.4.23", 0.01, 5), 1, "problem", "1 scheduler of another database"),
+        ([], ["No lease from etcd: gone"] * 2, None, 0, "problem", "2 schedulers without a lease. No lease from etcd"),
+        ([], [], Probe("no answer"), 0, "problem", "etcd does not answer: no answer."),
+    ],
+)
+def test_the_place_of_leases_is_checked(
+    kinds: list[str], away: list[str], etcd: Probe | None, strangers: int, level: str, words: str
+) -> None:
+    finding = judge_coordination(Leases(kinds, away, etcd, strangers), load_settings())
+    assert (finding.level, words in finding.message) == (level, True), finding.message
+
+
+@proves("C6")
+async def test_doctor_asks_etcd(world: World, etcd_url: str) -> None:
+    settings = load_settings(database_url=world.url, coordination="etcd", etcd_url=etcd_url)
+    [found] = [finding for finding in await examine_database(settings) if finding.check == "coordination"]
+    assert found.level == "ok", found
+    away = load_settings(database_url=world.url, coordination="etcd", etcd_url="http://me:secret@127.0.0.1:1")
+    [found] = [finding for finding in await examine_database(away) if finding.check == "coordination"]
+    assert found.level == "problem"
+    assert "127.0.0.1:1" in found.message
+    assert "secret" not in found.message
+
+
+def test_schedulers_without_a_lease_are_not_reported_as_gone() -> None:
+    assert checks.judge_schedulers([], 2).message == "2 schedulers without a lease: no fire is planned."
 
 
 def test_a_pool_with_work_needs_a_worker() -> None:

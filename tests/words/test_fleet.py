@@ -7,6 +7,7 @@ import pytest
 
 from ondot.model.liveness import when_lost
 from ondot.words.fleet import (
+    NodeAway,
     PoolLoad,
     StalledLoop,
     Trouble,
@@ -103,3 +104,13 @@ def test_a_stalled_process_is_named_with_the_line_that_blocks_it() -> None:
     [trouble] = troubles(stalled=[StalledLoop("worker", "a:1", "tasks.py:12 in crawl")])
     assert trouble.level == "bad"
     assert "The worker a:1 is stalled: its event loop is blocked at tasks.py:12 in crawl" in trouble.text
+
+
+@proves("C6")
+def test_schedulers_without_a_lease_are_named_and_not_said_to_be_gone() -> None:
+    [trouble] = troubles(
+        live_nodes=0, unowned=range(64), away=[NodeAway("a:1", "No lease from etcd: a does not answer")]
+    )
+    assert trouble == Trouble(
+        "bad", "The scheduler a:1 runs, but may plan nothing. No lease from etcd: a does not answer"
+    )

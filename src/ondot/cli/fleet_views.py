@@ -17,6 +17,7 @@ from ondot.model.ids import EPOCH, JobId
 from ondot.model.liveness import is_silent, is_stalled
 from ondot.words.fleet import (
     EXPIRED_SHOWN,
+    NodeAway,
     PoolLoad,
     StalledLoop,
     Trouble,
@@ -70,10 +71,10 @@ def away_screen(message: str, now: datetime) -> "Text":
 def node_table(nodes: Sequence[Json], now: datetime) -> Listing:
     """Live schedulers; below them the latest of those that ended without signing off."""
     drawn = table(
-        *("SCHEDULER", "STATE", "PARTITIONS", "HEARTBEAT", "SINCE", "EPOCH", "ID", "RELEASE"),
+        *("SCHEDULER", "STATE", "PARTITIONS", "HEARTBEAT", "SINCE", "EPOCH", "LEASE", "ID", "RELEASE"),
         drop=("SINCE", "PARTITIONS", "HEARTBEAT"),
         whole=("STATE", "HEARTBEAT"),
-        wide=("EPOCH", "ID", "RELEASE"),
+        wide=("EPOCH", "LEASE", "ID", "RELEASE"),
     )
     alive = [node for node in nodes if node["state"] == "ALIVE"]
     expired = sorted((node for node in nodes if node["state"] == "EXPIRED"), key=lambda node: node["silent_s"])
@@ -83,11 +84,12 @@ def node_table(nodes: Sequence[Json], now: datetime) -> Listing:
             cell(f"{node['host']}:{node['pid']}", style="bold"),
             cell(state, style=STYLES[state]),
             *_describe_owned(node, now),
+            node.get("coordination", ""),
             node["id"],
             node["release"],
         )
     if more := count_more_expired([node["silent_s"] for node in expired[EXPIRED_SHOWN:]]):
-        drawn.add_row(more, cell("EXPIRED", style=STYLES["EXPIRED"]), *[None] * 6)
+        drawn.add_row(more, cell("EXPIRED", style=STYLES["EXPIRED"]), *[None] * 7)
     return drawn
 
 
@@ -183,6 +185,11 @@ def _troubles(seen: Json) -> list[Trouble]:
             for role, rows in (("scheduler", nodes["items"]), ("worker", workers["items"]))
             for row in rows
             if is_stalled(row["state"], row.get("stalled_at"))
+        ],
+        away=[
+            NodeAway(f"{node['host']}:{node['pid']}", node["away_why"])
+            for node in nodes["items"]
+            if node.get("away_since")
         ],
         held_at=instant_of(nodes.get("held_at")),
         held_why=nodes.get("held_why"),

@@ -59,6 +59,7 @@ class EtcdCoordinator:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._settings = database.settings
+        self.name = "etcd"
         self.node_id = NodeId(database.clock.new_id())
         self.on_change: Callable[[], None] = lambda: None
         lease_s = self._settings.lease_s

@@ -28,6 +28,7 @@ from ondot.store.nodes import (
 class PostgresCoordinator:
     def __init__(self, database: Database) -> None:
         self._database = database
+        self.name = "PostgreSQL"
         self.node_id = NodeId(database.clock.new_id())
         self.on_change: Callable[[], None] = lambda: None
 

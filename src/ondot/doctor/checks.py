@@ -176,8 +176,11 @@ def judge_clock(ahead_s: float) -> Finding:
     return Finding("clock", "warning", message, advice)
 
 
-def judge_schedulers(owned: Sequence[int]) -> Finding:
-    """`owned`: how many partitions each live node owns."""
+def judge_schedulers(owned: Sequence[int], away: int = 0) -> Finding:
+    """`owned`: how many partitions each live node owns; `away`: nodes that run without a lease."""
+    if not owned and away:
+        message = f"{count_of(away, 'scheduler')} without a lease: no fire is planned."
+        return Finding("schedulers", "problem", message, "See coordination.")
     if not owned:
         return Finding(
             "schedulers", "problem", "None is alive: no fire is planned.", "Start one with `ondot scheduler`."
@@ -189,6 +192,10 @@ def judge_schedulers(owned: Sequence[int]) -> Finding:
             "schedulers", "problem", message, "Check again in 10 s: live nodes take over the partitions of a lost one."
         )
     return Finding("schedulers", "ok", f"{alive}, all {PARTITIONS} partitions are owned.")
+
+
+def count_of(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def judge_workers(served: Iterable[str], alive: int, waiting: Iterable[str], silent: Collection[str] = ()) -> Finding:

@@ -41,6 +41,7 @@ from ondot.doctor.checks import (
     judge_version,
     judge_workers,
 )
+from ondot.doctor.coordination import check_coordination
 from ondot.model.errors import Misconfigured, OndotError, Unavailable
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.liveness import is_silent
@@ -255,7 +256,8 @@ async def check_schedulers(connection: "Connection", _settings: Settings) -> Fin
     from ondot.store.fleet import read_nodes
 
     nodes = await read_nodes(connection)
-    return judge_schedulers([len(node.partitions) for node in nodes.rows if node.is_alive])
+    owned = [len(node.partitions) for node in nodes.rows if node.is_alive]
+    return judge_schedulers(owned, sum(node.is_away(nodes.now) for node in nodes.rows))
 
 
 async def check_workers(connection: "Connection", settings: Settings) -> Finding:
@@ -403,6 +405,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "secrets": check_secrets,
     "days": check_days,
     "schedulers": check_schedulers,
+    "coordination": check_coordination,
     "workers": check_workers,
     "silent workers": check_silent_workers,
     "stalled loops": check_stalled,

@@ -40,6 +40,8 @@ class Standing:
 class Coordinator(Protocol[Connection_contra]):
     """Of one node. All but `leave` are called by the thread that beats, one at a time."""
 
+    name: str
+    """As people read it: "PostgreSQL"."""
     on_change: Callable[[], None]
     """Called in that thread when a beat is worth while now: a partition may be free."""
 

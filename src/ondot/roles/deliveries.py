@@ -68,12 +68,14 @@ class Deliveries:
             with suppress(asyncio.CancelledError):
                 await loop
 
-    async def watch_database(self, silent_s: Callable[[], float], is_first: Callable[[], bool]) -> None:
-        """Until cancelled. `silent_s`: how long PostgreSQL has confirmed nothing. `is_first`: whether this scheduler is
-        the one to send."""
+    async def watch_database(
+        self, silent_s: Callable[[], float], is_first: Callable[[], bool], what: Callable[[], str]
+    ) -> None:
+        """Until cancelled. `silent_s`: how long no beat was confirmed. `is_first`: whether this scheduler is the one to
+        send. `what`: which server is away, PostgreSQL or etcd."""
         if self._away is None:
             return
-        watch = partial(self._away.watch_pass, silent_s, is_first)
+        watch = partial(self._away.watch_pass, silent_s, is_first, what)
         async with asyncio.TaskGroup() as group:
             group.create_task(every(away.REFRESH_EVERY_S, self._away.refresh_pass, name="channels-in-memory"))
             group.create_task(every(away.LOOK_EVERY_S, watch, name="database-away"))

@@ -144,7 +144,9 @@ class Scheduler:
                 ),
             ]
             if self._deliveries is not None:
-                silent = self._deliveries.watch_database(lambda: self._beat.silent_s, lambda: 0 in self._owned)
+                silent = self._deliveries.watch_database(
+                    lambda: self._beat.silent_s, lambda: 0 in self._owned, self._name_what_is_away
+                )
                 tasks.append(group.create_task(silent, name="database-away"))
             if self._sinks is not None:
                 tasks.append(group.create_task(self._sinks.run(lambda: 0 in self.owned), name="sinks"))
@@ -163,6 +165,11 @@ class Scheduler:
     def _note_sinks(self, are_there: bool) -> None:
         if self._sinks is not None:
             self._sinks.are_there = are_there
+
+    def _name_what_is_away(self) -> str:
+        """While no beat is confirmed: PostgreSQL, or what else holds the leases."""
+        is_there = self._beat.database_silent_s < self._beat.silent_s - self._beat_every_s
+        return self._coordinator.name if is_there else "PostgreSQL"
 
     async def _plan_pass(self) -> int:
         return await self._planner.one_pass(sorted(self.owned))

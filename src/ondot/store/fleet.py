@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
@@ -11,6 +11,9 @@ from ondot.store.connection import Connection
 from ondot.store.queries import load_queries
 
 _SQL = load_queries("fleet")
+
+SEEN_WITHIN = timedelta(seconds=30)
+"""A process that has said nothing for longer is gone, whatever it said last."""
 
 WorkerState = Literal["ALIVE", "DRAINING", "LOST", "GONE"]
 
@@ -39,6 +42,15 @@ class NodeRow:
     stalled_in: str | None
     is_alive: bool
     partitions: tuple[OwnedPartition, ...]
+    coordination: str
+    """Where it holds its lease."""
+    away_since: datetime | None
+    """Since when it could not renew its lease there, though it reaches PostgreSQL; None: it can."""
+    away_why: str | None
+
+    def is_away(self, now: datetime) -> bool:
+        """It runs, could not renew its lease, and has none any more."""
+        return not self.is_alive and self.away_since is not None and now - self.beat_at < SEEN_WITHIN
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +117,9 @@ async def read_nodes(connection: Connection) -> Nodes:
             row["stalled_in"],
             row["is_alive"],
             tuple(owned[row["id"]]),
+            row["coordination"],
+            row["away_since"],
+            row["away_why"],
         )
         for row in rows
         if row["id"] is not None

@@ -22,6 +22,7 @@ from ondot.store.overview import read_held_back
 from ondot.store.pools import WAITING_COUNTED, PoolRow, list_pools
 from ondot.words.fleet import (
     EXPIRED_SHOWN,
+    NodeAway,
     PoolLoad,
     StalledLoop,
     Trouble,
@@ -79,6 +80,7 @@ class NodeLine:
     ranges: str
     epochs: str
     since_at: datetime | None
+    coordination: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +211,7 @@ def _health(
                 if is_stalled(row.state, row.stalled_at)
             ),
         ],
+        away=[NodeAway(_process(row), row.away_why or "") for row in nodes.rows if is_whole and row.is_away(nodes.now)],
         held_at=nodes.held_at,
         held_why=nodes.held_why,
         held_back=held,
@@ -267,6 +270,7 @@ def _node_line(row: NodeRow, letter: str | None, colour: int) -> NodeLine:
         format_ranges(owned.no for owned in row.partitions),
         "" if not epochs else str(epochs[0]) if len(epochs) == 1 else f"{epochs[0]} to {epochs[-1]}",
         max((owned.owned_since for owned in row.partitions if owned.owned_since), default=None),
+        row.coordination,
     )
 
 

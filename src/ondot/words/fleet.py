@@ -52,6 +52,14 @@ class StalledLoop:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeAway:
+    """A scheduler that runs, and cannot renew its lease: etcd is away."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trouble:
     """A sentence; `command` is what to type."""
 
@@ -69,6 +77,7 @@ def find_troubles(
     workers: Sequence[WorkerBeat],
     heartbeat_s: float,
     stalled: Sequence[StalledLoop] = (),
+    away: Sequence[NodeAway] = (),
     held_at: datetime | None = None,
     held_why: str | None = None,
     held_back: HeldBack | None = None,
@@ -77,7 +86,7 @@ def find_troubles(
     if why := why_held(held_at, held_why):
         return [Trouble("bad", f"{why[0].message} {why[0].what_to_do}".removesuffix("."))]
     found = [
-        *_node_troubles(partitions, unowned, live_nodes),
+        *_node_troubles(partitions, unowned, live_nodes, away),
         *_pool_troubles(pools),
         *_stalled_troubles(stalled),
         *_limit_troubles(held_back),
@@ -116,7 +125,13 @@ def worker_command(pool: str) -> str:
     return "ondot worker" if pool == "default" else f"ondot worker --pool {pool}"
 
 
-def _node_troubles(partitions: int, unowned: Sequence[int], live_nodes: int) -> Iterator[Trouble]:
+def _node_troubles(
+    partitions: int, unowned: Sequence[int], live_nodes: int, away: Sequence[NodeAway]
+) -> Iterator[Trouble]:
+    for node in away[:NAMED]:
+        yield Trouble("bad", f"The scheduler {node.name} runs, but may plan nothing. {node.why}".removesuffix("."))
+    if not live_nodes and away:
+        return
     if not live_nodes:
         yield Trouble("bad", "No scheduler is running, so no fire is planned", "ondot scheduler")
     elif unowned:

@@ -45,6 +45,11 @@ class NodeOut(BaseModel):
     )
     stalled_in: str | None = Field(description="The line of code in which its loop is stalled.")
     silent_s: float = Field(description="Seconds since its last heartbeat.")
+    coordination: str = Field(description="Where it holds its lease: `postgres` or `etcd`.")
+    away_since: datetime | None = Field(
+        description="Since when it runs but cannot renew its lease there: it plans nothing. Null: it can, or is gone."
+    )
+    away_why: str | None = Field(description="Why it cannot.")
     partitions: list[PartitionOut] = Field(
         description="The partitions that it owns. EXPIRED: those that no other node has taken over yet; they are also"
         " in `unowned`."
@@ -156,6 +161,9 @@ def _node_out(row: NodeRow, now: datetime) -> NodeOut:
         stalled_at=row.stalled_at,
         stalled_in=row.stalled_in,
         silent_s=max((now - row.beat_at).total_seconds(), 0.0),
+        coordination=row.coordination,
+        away_since=row.away_since if row.is_away(now) else None,
+        away_why=row.away_why if row.is_away(now) else None,
         partitions=[
             PartitionOut(partition=owned.no, epoch=owned.epoch, owned_since=owned.owned_since)
             for owned in row.partitions

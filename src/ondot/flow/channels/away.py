@@ -1,4 +1,4 @@
-"""Says that PostgreSQL is away (O4): from memory, because nothing can be read or queued then.
+"""Says that PostgreSQL or etcd is away (O4): from memory, because nothing can be read, or nobody queues it, then.
 
 Each scheduler keeps the channels of alerts of the kind `database` in memory, with their credentials, and refreshes them
 each minute. Once the database was silent for the alert's `for`, the scheduler that had partition 0 sends one message to
@@ -88,9 +88,14 @@ class DatabaseAway:
         self._kept = tuple(kept.values())
         return 0
 
-    async def watch_pass(self, silent_s: Callable[[], float], is_first: Callable[[], bool]) -> int:
-        """Send what is due, or record what was sent. `silent_s`: since when PostgreSQL has confirmed nothing;
-        `is_first`: whether this scheduler is the one to send. No statement while nothing is wrong."""
+    async def watch_pass(
+        self,
+        silent_s: Callable[[], float],
+        is_first: Callable[[], bool],
+        what: Callable[[], str] = lambda: "PostgreSQL",
+    ) -> int:
+        """Send what is due, or record what was sent. `silent_s`: since when no beat was confirmed; `is_first`: whether
+        this scheduler is the one to send; `what`: which server is away. No statement while nothing is wrong."""
         silent = silent_s()
         due = [
             kept
@@ -99,18 +104,18 @@ class DatabaseAway:
         ]
         if due:
             self._since = self._since or self._database.clock.now() - timedelta(seconds=silent)
-            for sent in await asyncio.gather(*(self._send(kept, self._since) for kept in due)):
+            for sent in await asyncio.gather(*(self._send(kept, self._since, what()) for kept in due)):
                 self._sent[sent.kept.channel.id] = sent
         elif self._sent and silent < LOOK_EVERY_S * 10:
             await self._record()
         return 0
 
-    async def _send(self, kept: _Kept, since: datetime) -> _Sent:
+    async def _send(self, kept: _Kept, since: datetime, what: str) -> _Sent:
         message = Message(
             kind="opened",
-            title="PostgreSQL is away",
-            text=f"A scheduler has not reached its database since {since.isoformat(timespec='seconds')}: nothing is"
-            " planned or started until it is back.",
+            title=f"{what} is away",
+            text=f"A scheduler has not reached {what} since {since.isoformat(timespec='seconds')}: nothing is"
+            f" planned{' or started' if what == 'PostgreSQL' else ''} until it is back.",
             at=self._database.clock.now(),
             incident_id=kept.incident_id,
         )

@@ -5,7 +5,7 @@
 -- between two owners. Alive: ondot.is_node_alive. There are few nodes and partitions: a node that ended without leaving is
 -- removed after an hour.
 SELECT ondot.clock() AS now, p.partition_no, p.epoch, p.owned_since, n.id, n.host, n.pid, n.release, n.started_at,
-       n.beat_at, n.expires_at, n.stalled_at, n.stalled_in,
+       n.beat_at, n.expires_at, n.stalled_at, n.stalled_in, n.coordination, n.away_since, n.away_why,
        coalesce(ondot.is_node_alive(n.expires_at, n.beat_at), false) AS is_alive,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
 FROM ondot.partition p FULL JOIN ondot.node n ON n.id = p.owner
