@@ -29,6 +29,7 @@ from ondot.model.email import is_email_address, parse_smtp_url
 from ondot.model.errors import Misconfigured
 from ondot.model.etcd_url import parse_etcd_url
 from ondot.model.redis_urls import parse_redis_url
+from ondot.model.routes import TransportName
 from ondot.model.tenant import TENANTS_SHOWN
 from ondot.model.urls import fault_of
 
@@ -47,13 +48,13 @@ SECRETS = (
     "nats_url",
 )
 MAY_HOLD_SECRETS = frozenset({*SECRETS, "url", "objects_url", "archive_url", "public_url", "oidc_issuer"})
-SERVERS = {
-    "redis_url": "redis://host:6379/0",
-    "kafka_servers": "host:9092",
-    "rabbitmq_url": "amqp://user:password@host/",
-    "nats_url": "nats://host:4222",
+TRANSPORT_SERVERS = {
+    "redis": ("redis_url", "redis://host:6379/0"),
+    "kafka": ("kafka_servers", "host:9092"),
+    "rabbitmq": ("rabbitmq_url", "amqp://user:password@host/"),
+    "nats": ("nats_url", "nats://host:4222"),
 }
-"""What a transport of this name needs, with an example."""
+"""What each transport needs, with an example."""
 TOML = "ondot.toml"
 TAKEOVER_S = 1.0
 MASTER_KEY_BYTES = 32
@@ -175,7 +176,7 @@ class Settings(BaseSettings):
         False, description="the API's reads of jobs and executions use PostgreSQL's row-level security"
     )
     pgbouncer: bool = Field(False, description="the database is behind PgBouncer in transaction mode: no LISTEN")
-    transport: Literal["postgres", "local", "redis", "kafka", "rabbitmq", "nats"] = Field(
+    transport: TransportName = Field(
         "postgres",
         description="what carries wake-ups to workers: postgres (LISTEN, NOTIFY), local (in a process; else polling) or"
         " a server that you run: redis, kafka, rabbitmq or nats",
@@ -322,6 +323,11 @@ class Settings(BaseSettings):
                 f" from the same place. Set ONDOT_{have.upper()} as well, or put `{lack}` into {TOML} beside `{have}`."
             )
         return self.url, self.api_key
+
+    def missing_for(self, transport: str) -> str | None:
+        """The variable that a transport needs and that is not set, with an example; None: it has all."""
+        name, example = TRANSPORT_SERVERS.get(transport, (None, None))
+        return None if name is None or getattr(self, name) is not None else f"ONDOT_{name.upper()}={example}"
 
     @property
     def holds(self) -> bool:
@@ -574,11 +580,10 @@ class Settings(BaseSettings):
                 "transport=postgres needs LISTEN, which PgBouncer in transaction mode does not support: leave"
                 " ONDOT_TRANSPORT out, or set it to local"
             )
+        if (missing := self.missing_for(self.transport)) is not None:
+            raise ValueError(f"transport={self.transport} needs its server: set {missing}")
         if self.coordination == "etcd" and self.etcd_url is None:
             raise ValueError("coordination=etcd needs etcd_url: set ONDOT_ETCD_URL, e.g. http://127.0.0.1:2379")
-        for name, example in SERVERS.items():
-            if self.transport == name.partition("_")[0] and getattr(self, name) is None:
-                raise ValueError(f"transport={self.transport} needs its server: set ONDOT_{name.upper()}={example}")
         if (self.kafka_user is None) != (self.kafka_password is None):
             raise ValueError("kafka_user and kafka_password belong together: set both, or neither")
         if self.lease_s + TAKEOVER_S > self.horizon_s / 3:

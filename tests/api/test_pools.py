@@ -55,6 +55,27 @@ async def test_limits_are_set_one_by_one_removed_by_null_and_recorded(api: Calle
     ]
 
 
+@proves("C4", "T6")
+async def test_the_transport_of_a_pool_is_set_shown_recorded_and_refused_without_its_server(api: Caller) -> None:
+    shown = (await api.http.patch("/v1/pools/default", json={"transport": "local"})).json()
+    assert (shown["transport"], shown["concurrency"]) == ("local", None)
+    assert (await api.get("/v1/pools/default"))["transport"] == "local"
+    await api.http.patch("/v1/pools/default", json={"transport": "local", "concurrency": 3})
+    await api.world.advance(1)
+    assert (await api.http.patch("/v1/pools/default", json={"transport": None})).json()["transport"] is None
+    audit = (await api.get("/v1/audit", action="pool.transport"))["items"]
+    assert [(entry["before"], entry["after"]) for entry in reversed(audit)] == [
+        ({"transport": None}, {"transport": "local"}),
+        ({"transport": "local"}, {"transport": None}),
+    ]
+    for transport, fault in (("redis", "set ONDOT_REDIS_URL=redis://host:6379/0 for every process"), ("dove", "redis")):
+        answer = await api.http.patch("/v1/pools/default", json={"transport": transport})
+        assert answer.status_code == 422
+        [error] = answer.json()["errors"]
+        assert error["pointer"] == "/transport"
+        assert fault in error["detail"]
+
+
 @proves("E13", "P11")
 async def test_a_new_limit_counts_running_attempts(api: Caller) -> None:
     for _ in range(5):

@@ -110,10 +110,10 @@ def _describe_owned(node: Json, now: datetime) -> tuple["str | Text", ...]:
 def worker_table(workers: Sequence[Json], heartbeat_s: float) -> Listing:
     """Workers that need attention first."""
     drawn = table(
-        *("WORKER", "STATE", "RUNNING", "POOLS", "APP", "HEARTBEAT", "TENANTS", "ID", "ONDOT"),
+        *("WORKER", "STATE", "RUNNING", "POOLS", "APP", "HEARTBEAT", "TRUSTS", "TENANTS", "ID", "ONDOT"),
         drop=("APP", "POOLS", "HEARTBEAT"),
         whole=("STATE", "RUNNING", "HEARTBEAT"),
-        wide=("TENANTS", "ID", "ONDOT"),
+        wide=("TRUSTS", "TENANTS", "ID", "ONDOT"),
     )
     order = ["STALLED", "LOST", "SILENT", "DRAINING", "ALIVE", "GONE"]
     for worker in sorted(workers, key=lambda worker: order.index(_state(worker, heartbeat_s))):
@@ -126,6 +126,7 @@ def worker_table(workers: Sequence[Json], heartbeat_s: float) -> Listing:
             ", ".join(worker["pools"]),
             _describe_app(worker),
             "" if has_ended else cell(f"{rough(worker['silent_s'])} ago", style=STYLES.get(state, "")),
+            None if has_ended else ", ".join(worker.get("trusts") or ()) or None,
             _describe_tenants(worker),
             worker["id"],
             worker["release"],

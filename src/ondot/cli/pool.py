@@ -50,20 +50,33 @@ def set_(
         str | None,
         typer.Option(metavar="N/DURATION|none", help="How many attempts may start per time, for example 100/1m."),
     ] = None,
+    transport: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME|none", help="What carries its wake-ups, for example redis; none: the installation's."
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Set the limits of a pool, or remove them with `none`. They apply to attempts that start from now on."""
+    """Set the limits of a pool, or remove them with `none`: they apply to attempts that start from now on. Or set its
+    transport, while everything runs."""
     changes: Json = {}
     if concurrency is not None:
         changes["concurrency"] = _number(concurrency)
     if rate is not None:
         changes["rate"] = None if rate.lower() == NONE else rate
+    if transport is not None:
+        changes["transport"] = None if transport.lower() == NONE else transport
     if not changes:
-        raise typer.BadParameter("Name a limit: --concurrency 20 or --rate 100/1m, or none to remove one.")
+        raise typer.BadParameter(
+            "Name a limit: --concurrency 20 or --rate 100/1m, or none to remove one; or --transport redis."
+        )
     try:
         pool = ask(lambda client: client.patch_pool(name, changes))
     except InvalidBody as refusal:
-        raise in_flags(refusal, {"/concurrency": "--concurrency", "/rate": "--rate"}) from None
+        raise in_flags(
+            refusal, {"/concurrency": "--concurrency", "/rate": "--rate", "/transport": "--transport"}
+        ) from None
     _show(pool, output)
 
 

@@ -620,9 +620,10 @@ def running_in_words(shared: Json) -> str:
 
 def pool_table(pools: Iterable[Json], _now: datetime) -> Listing:
     drawn = table(
-        *("POOL", "WORKERS", "RUNNING", "WAITING", "OLDEST", "HELD BACK", "AT ONCE", "RATE"),
+        *("POOL", "WORKERS", "RUNNING", "WAITING", "OLDEST", "HELD BACK", "AT ONCE", "RATE", "TRANSPORT"),
         drop=("RATE", "AT ONCE", "OLDEST", "WORKERS", "HELD BACK"),
         whole=("WORKERS", "RUNNING", "WAITING", "OLDEST", "HELD BACK", "AT ONCE"),
+        wide=("TRANSPORT",),
     )
     for pool in pools:
         concurrency = pool["concurrency"]
@@ -635,6 +636,7 @@ def pool_table(pools: Iterable[Json], _now: datetime) -> Listing:
             f"{pool['gated']:,}",
             "no limit" if concurrency is None else f"{concurrency:,}",
             rate_in_words(pool["rate"]) or "no limit",
+            pool.get("transport"),
         )
     return drawn
 

@@ -1,4 +1,4 @@
-"""The limits of a pool (E13): set by an operator, counted when its work is leased.
+"""The limits of a pool (E13): set by an operator, counted when its work is leased; and its transport (C4).
 
 Running attempts get their slots in the same transaction, so that a new limit counts from the first lease on. Leases on
 their way must be counted too. A lease from a pool without limits locks nothing that shows it, so all leases are blocked
@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from ondot.flow.dispatch import Dispatcher
-from ondot.model.errors import NotFound, Unavailable
+from ondot.model.errors import Fault, InvalidBody, NotFound, Unavailable
 from ondot.model.gates import Rate
 from ondot.model.ids import PoolNo, TenantNo
 from ondot.store.audit import By, record
 from ondot.store.connection import LOCKED
 from ondot.store.database import Database
-from ondot.store.pools import add_missing_slots, block_leases, list_pools, set_pool_limits
+from ondot.store.pools import add_missing_slots, block_leases, list_pools, set_pool_limits, set_pool_transport
 
 TRIES: Final = 25
 LET_PASS_S: Final = 0.05
@@ -45,6 +45,29 @@ async def set_limits(
         raise Unavailable(f"Pool {name!r} is too busy to count its running attempts. Try again.")
     if pool_no is not None:
         dispatcher.wake([(pool_no, database.clock.now())])
+
+
+async def set_transport(
+    database: Database, dispatcher: Dispatcher, tenant_no: TenantNo, name: str, transport: str | None, *, by: By
+) -> None:
+    """`transport` None: the installation's. Raises InvalidBody for one whose server this process does not know."""
+    if transport is not None and (missing := database.settings.missing_for(transport)) is not None:
+        message = (
+            f"The transport {transport} needs its server: set {missing} for every process of ondot, then try again."
+        )
+        raise InvalidBody(message, (Fault("/transport", message),))
+    async with database.transaction() as connection:
+        rows = await list_pools(connection, tenant_no, name=name)
+        if not rows:
+            raise NotFound(f"Unknown pool {name!r}.")
+        pool_no = await set_pool_transport(connection, name, transport)
+        if pool_no is None:
+            return
+        before, after = {"transport": rows[0].transport}, {"transport": transport}
+        await record(connection, tenant_no, by, "pool.transport", None, {"pool": name}, before=before, after=after)
+    async with database.connection() as connection:
+        await database.pools.read_routes(connection)
+    dispatcher.wake([(pool_no, database.clock.now())])
 
 
 async def _set(database: Database, tenant_no: TenantNo, name: str, limits: PoolLimits, by: By) -> PoolNo | None:

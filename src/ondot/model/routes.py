@@ -7,10 +7,13 @@ between one that knows and one that does not.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, Literal
 
 from ondot.model.ids import PoolNo
 
+TransportName = Literal["postgres", "local", "redis", "kafka", "rabbitmq", "nats"]
+WITHOUT_BEATS: Final = frozenset({"postgres", "local", "polling"})
+"""Workers of pools with these poll each second (`model.beats`)."""
 BOTH_FOR: Final = timedelta(seconds=30)
 
 

@@ -16,6 +16,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.pool_transports import PoolTransports
 from ondot.model.beats import BEAT_EVERY_S, Beat
 from ondot.model.ids import NodeId, PoolNo
+from ondot.model.routes import WITHOUT_BEATS
 from ondot.roles.loop import every
 from ondot.store.database import Database
 from ondot.store.pools import find_hinted_pools
@@ -27,7 +28,6 @@ LOOKS_A_READING: Final = 2
 """Which transports pools have is read with each second look."""
 BEAT_WITHIN_S: Final = 0.4
 """A beat that takes longer is given up: the next must not wait for it."""
-WITHOUT_BEATS: Final = frozenset({"postgres", "local", "polling"})
 
 log = get_logger()
 

@@ -32,6 +32,7 @@ Action = Literal[
     "execution.retry",
     "execution.cancel",
     "pool.limits",
+    "pool.transport",
     "database.accept",
     "job.create",
     "job.update",

@@ -91,6 +91,8 @@ class WorkerRow:
     app: str | None = None
     """Whose functions it runs; None: it has no app."""
     app_release: str | None = None
+    trusts: Sequence[str] | None = None
+    """The transports that it trusts, as of the last beat; None: of a release that does not report it."""
 
     @property
     def silent_s(self) -> float:

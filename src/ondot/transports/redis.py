@@ -43,7 +43,7 @@ class RedisTransport:
         """Raises Misconfigured without an address, or without the client."""
         settings = database.settings
         if settings.redis_url is None:
-            raise Misconfigured("The transport redis needs its address: set ONDOT_REDIS_URL=redis://host:6379/0")
+            raise Misconfigured(f"The transport redis needs its server: set {settings.missing_for(self.name)}")
         self._address = parse_redis_url(settings.redis_url)
         self._database = database
         self._prefix = settings.transport_prefix

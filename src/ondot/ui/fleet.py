@@ -97,7 +97,7 @@ class FleetNodes:
 @dataclass(frozen=True, slots=True)
 class WorkerLine:
     """`running`: None if it counts the work of other tenants too. `tenants`: that it serves; None: all, or there is
-    one."""
+    one. `trusts`: the transports through which hints reach it for certain."""
 
     id: UUID
     name: str
@@ -115,6 +115,7 @@ class WorkerLine:
     started_at: datetime
     beat_at: datetime
     ended_at: datetime | None
+    trusts: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,7 @@ class PoolLine:
     oldest_at: datetime | None
     gated: int
     limits: str
+    transport: str | None
     command: str | None
 
 
@@ -310,6 +312,7 @@ def _workers(
             row.started_at,
             row.beat_at,
             row.ended_at,
+            None if row.ended_at else ", ".join(row.trusts or ()) or None,
         )
         for row in workers[:WORKERS_READ]
     ]
@@ -338,6 +341,7 @@ def _pool_line(row: PoolRow, is_held: bool, is_whole: bool) -> PoolLine:
         row.oldest_waiting_at,
         row.gated,
         ", ".join(limit for limit in limits if limit),
+        row.transport,
         worker_command(row.name) if row.waiting and not row.workers and not is_held else None,
     )
 

@@ -100,6 +100,11 @@ class WorkerOut(BaseModel):
         " Null: not stalled."
     )
     stalled_in: str | None = Field(description="The line of code in which its loop is stalled.")
+    trusts: list[str] | None = Field(
+        description="The transports through which wake-ups reach it for certain. While those of all its pools are among"
+        " them, it asks PostgreSQL each 15 s if it has nothing to do, else each second. null: its release does not"
+        " report it."
+    )
 
 
 class WorkerList(BaseModel):
@@ -201,4 +206,5 @@ def _worker_out(row: WorkerRow, known: Mapping[TenantNo, str], view: View) -> Wo
         ended_at=row.ended_at,
         stalled_at=row.stalled_at,
         stalled_in=row.stalled_in,
+        trusts=None if row.trusts is None else list(row.trusts),
     )

@@ -14,11 +14,12 @@ from ondot.document.fields import Body
 from ondot.document.limits import AtOnce, RateBody, RateOrNone, or_text
 from ondot.document.reading import read_form
 from ondot.document.shorthand import rate_object
-from ondot.flow.pools import PoolLimits, set_limits
+from ondot.flow.pools import PoolLimits, set_limits, set_transport
 from ondot.model.access import Right
 from ondot.model.errors import NotFound
 from ondot.model.gates import Rate
 from ondot.model.ids import TenantNo
+from ondot.model.routes import TransportName
 from ondot.store.pools import PoolRow, list_pools
 
 router = APIRouter(tags=["pools"], dependencies=[Depends(only_known_parameters)])
@@ -29,7 +30,8 @@ PoolPath = Annotated[str, Path(max_length=63, description="The name of the pool.
 
 
 class PoolBody(Body):
-    """Limits of a pool. A field that is left out stays as it is; null removes the limit."""
+    """Limits of a pool, and its transport. A field that is left out stays as it is; null removes the limit, or means
+    the installation's transport."""
 
     concurrency: AtOnce | None = Field(
         default=None, description="How many attempts of the pool run at once, over all its workers.", examples=[20]
@@ -39,6 +41,12 @@ class PoolBody(Body):
         description="How many attempts of the pool start in a time, as `10/1m` or in full.",
         examples=["100/1m"],
         json_schema_extra=or_text("100/1m"),
+    )
+    transport: TransportName | None = Field(
+        default=None,
+        description="What carries its wake-ups, instead of the installation's `ONDOT_TRANSPORT`. It may change while"
+        " everything runs: for 30 s both are used.",
+        examples=["redis"],
     )
 
 
@@ -69,6 +77,7 @@ class PoolOut(BaseModel):
     )
     concurrency: int | None
     rate: PoolRateOut | None
+    transport: str | None = Field(description="What carries its wake-ups; null: the installation's.")
     created_at: datetime
 
 
@@ -99,7 +108,7 @@ async def get_pool(services: RequestServices, view: SharedView, name: PoolPath) 
 async def change_pool(
     services: RequestServices, view: SharedView, by: BySender, name: PoolPath, body: JsonBody
 ) -> PoolOut:
-    """Set the limits of a pool. They hold for attempts that start from now on."""
+    """Set the limits of a pool, which hold for attempts that start from now on, or its transport."""
     example = 'for example {"concurrency": 20, "rate": "100/1m"}'
     if isinstance(body, dict) and isinstance(text := body.get("rate"), str) and (rate := rate_object(text)) is not None:
         body = body | {"rate": {"limit": rate["limit"], "per": rate["per"]}}
@@ -111,6 +120,8 @@ async def change_pool(
         _rate(wanted.rate) if "rate" in wanted.model_fields_set else current.rate,
     )
     await set_limits(services.database, services.dispatcher, tenant_no, name, limits, by=by)
+    if "transport" in wanted.model_fields_set:
+        await set_transport(services.database, services.dispatcher, tenant_no, name, wanted.transport, by=by)
     return _out(await _row(services, tenant_no, name), view)
 
 
@@ -147,5 +158,6 @@ def _out(row: PoolRow, view: View) -> PoolOut:
         gated=row.gated,
         concurrency=row.concurrency,
         rate=rate,
+        transport=row.transport,
         created_at=row.created_at,
     )

@@ -18,7 +18,7 @@ ORDER BY n.started_at, n.id, p.partition_no;
 -- pools that it may name.
 -- $1 state (NULL: all), $2 before which id (NULL: from the newest), $3 limit (NULL: none), $4 tenant_no (NULL: all)
 SELECT w.id, w.state, w.host, w.pid, w.release, w.slots, w.running, w.started_at, w.beat_at, w.ended_at, w.stalled_at,
-       w.stalled_in, served.pools, ondot.clock() AS now, w.tenant_nos, w.app, w.app_release
+       w.stalled_in, served.pools, ondot.clock() AS now, w.tenant_nos, w.app, w.app_release, w.trusts
 FROM ondot.worker w
 CROSS JOIN LATERAL (
     SELECT ARRAY(
