@@ -45,6 +45,7 @@ class KafkaTransport:
         self._client = client_settings(database.settings)
         self._prefix = f"{database.settings.transport_prefix}.wake"
         self._producing: _Producing | None = None
+        self._topics = _Topics(self._client)
         self._made: set[PoolNo] = set()
 
     async def publish(self, wakes: Sequence[Wake]) -> None:
@@ -62,7 +63,7 @@ class KafkaTransport:
                 self._producing = _Producing(self._client)
             send = self._producing.send
             async with asyncio.timeout(ANSWERS_WITHIN_S):
-                await asyncio.gather(*(send(self._topic(pool_no), body) for pool_no, body in messages))
+                await asyncio.gather(*(send(self.topic(pool_no), body) for pool_no, body in messages))
         except BaseException:
             self._made -= pool_nos  # a topic may have been deleted: the next try makes it again
             raise
@@ -73,7 +74,7 @@ class KafkaTransport:
 
         async def listen_once(on_answer: OnAnswer) -> None:
             await self._make_topics(pool_nos, CONNECTS_WITHIN_S)
-            reading = _Reading(self._client, [self._topic(pool_no) for pool_no in pool_nos], on_message)
+            reading = _Reading(self._client, [self.topic(pool_no) for pool_no in pool_nos], on_message)
             try:
                 while True:
                     on_answer()
@@ -86,18 +87,50 @@ class KafkaTransport:
 
     async def _make_topics(self, pool_nos: Collection[PoolNo], within_s: float) -> None:
         """Make those that are missing. Raises if the brokers do not answer, or refuse."""
-        names = [self._topic(pool_no) for pool_no in pool_nos]
+        names = [self.topic(pool_no) for pool_no in pool_nos]
         async with asyncio.timeout(within_s):
-            await asyncio.to_thread(_make_topics, self._client, names, within_s)
+            await asyncio.to_thread(self._topics.make, names, within_s)
         self._made.update(pool_nos)
 
-    def _topic(self, pool_no: PoolNo) -> str:
+    def topic(self, pool_no: PoolNo) -> str:
         return f"{self._prefix}.{pool_no}"
 
     async def close(self) -> None:
         producing, self._producing = self._producing, None
         if producing is not None:
             await producing.end()
+
+
+class _Topics:
+    """Makes those that are missing. Its client is kept: a connection with TLS and SASL takes longer than a beat may."""
+
+    def __init__(self, client: Mapping[str, Any]) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._admin = AdminClient(dict(client))
+
+    def make(self, names: Sequence[str], within_s: float) -> None:
+        """Waits, so not on the loop."""
+        from confluent_kafka import KafkaError, KafkaException, TopicCollection
+        from confluent_kafka.cimpl import NewTopic
+
+        missing = []
+        answers = self._admin.describe_topics(TopicCollection(list(names)), request_timeout=within_s)
+        for name, described in answers.items():
+            try:
+                described.result(within_s)
+            except KafkaException as failed:
+                if failed.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise ConnectionError(f"{name}: {failed.args[0].str()}") from failed
+                missing.append(NewTopic(name, num_partitions=1, replication_factor=-1, config=dict(TOPIC)))
+        if not missing:
+            return
+        for name, made in self._admin.create_topics(missing, request_timeout=within_s).items():
+            try:
+                made.result(within_s)
+            except KafkaException as failed:
+                if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ConnectionError(f"{name} cannot be created: {failed.args[0].str()}") from failed
 
 
 class _Producing:
@@ -231,27 +264,3 @@ def client_settings(settings: Settings) -> dict[str, Any]:
     if settings.kafka_ca is not None:
         client["ssl.ca.location"] = str(settings.kafka_ca)
     return client
-
-
-def _make_topics(client: Mapping[str, Any], names: Sequence[str], within_s: float) -> None:
-    from confluent_kafka import KafkaError, KafkaException, TopicCollection
-    from confluent_kafka.admin import AdminClient
-    from confluent_kafka.cimpl import NewTopic
-
-    admin = AdminClient(dict(client))
-    missing = []
-    for name, described in admin.describe_topics(TopicCollection(list(names)), request_timeout=within_s).items():
-        try:
-            described.result(within_s)
-        except KafkaException as failed:
-            if failed.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise ConnectionError(f"{name}: {failed.args[0].str()}") from failed
-            missing.append(NewTopic(name, num_partitions=1, replication_factor=-1, config=dict(TOPIC)))
-    if not missing:
-        return
-    for name, made in admin.create_topics(missing, request_timeout=within_s).items():
-        try:
-            made.result(within_s)
-        except KafkaException as failed:
-            if failed.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise ConnectionError(f"{name} cannot be created: {failed.args[0].str()}") from failed

@@ -58,9 +58,10 @@ class RabbitmqTransport:
         if database.settings.rabbitmq_url is None:
             raise Misconfigured("The transport rabbitmq needs its server: set ONDOT_RABBITMQ_URL")
         self._url = database.settings.rabbitmq_url
-        self._place = f"{database.settings.transport_prefix}.wake"
+        self.place = f"{database.settings.transport_prefix}.wake"
         self._publisher: _Publisher | None = None
         self._opening = asyncio.Lock()
+        self._closing: set[asyncio.Task[None]] = set()
 
     async def publish(self, wakes: Sequence[Wake]) -> None:
         now = self._database.clock.now()
@@ -91,16 +92,18 @@ class RabbitmqTransport:
             if publisher is not None:
                 if self._publisher is publisher:
                     self._publisher = None
-                await _close(publisher.connection)
+                closing = asyncio.create_task(_close(publisher.connection))  # whose goodbye may wait for its deadline
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
             raise
 
     async def _to_publish(self) -> "_Publisher":
         async with self._opening:
             if self._publisher is None or self._publisher.connection.is_closed:
-                connection = await _connect(self._url, f"{self._place} publisher")
+                connection = await _connect(self._url, f"{self.place} publisher")
                 try:
                     channel = await connection.channel(publisher_confirms=True)
-                    exchange = await channel.declare_exchange(self._place, "topic", durable=True)
+                    exchange = await channel.declare_exchange(self.place, "topic", durable=True)
                 except BaseException:
                     await _close(connection)
                     raise
@@ -112,9 +115,9 @@ class RabbitmqTransport:
             receive(self.name, message.body, on_wake, on_beat)
 
         async def listen_once(on_answer: OnAnswer) -> None:
-            connection = await _connect(self._url, f"{self._place} listener")
+            connection = await _connect(self._url, f"{self.place} listener")
             try:
-                queue_name = f"{self._place}.{uuid4()}"  # each time a new one: a cluster may have lost the old one
+                queue_name = f"{self.place}.{uuid4()}"  # each time a new one: a cluster may have lost the old one
                 channel = await connection.channel(publisher_confirms=False)
                 lost = asyncio.Event()
                 channel.close_callbacks.add(lambda *_: lost.set())
@@ -125,7 +128,7 @@ class RabbitmqTransport:
                     """All of it again and again: a person may have deleted the exchange, and another process made it
                     again, without our bindings."""
                     async with asyncio.timeout(CONNECTS_WITHIN_S):
-                        exchange = await channel.declare_exchange(self._place, "topic", durable=True)
+                        exchange = await channel.declare_exchange(self.place, "topic", durable=True)
                         queue = await channel.declare_queue(queue_name, durable=True, arguments={**QUEUE})
                         for pool_no in pool_nos:
                             await queue.bind(exchange, str(pool_no))
@@ -149,6 +152,7 @@ class RabbitmqTransport:
         publisher, self._publisher = self._publisher, None
         if publisher is not None:
             await _close(publisher.connection)
+        await asyncio.gather(*self._closing)
 
 
 @dataclass(frozen=True, slots=True)
