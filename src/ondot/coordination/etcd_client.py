@@ -10,6 +10,7 @@ import json
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,7 +54,7 @@ class EtcdClient:
         await self._http.close()
 
     async def call(self, path: str, body: Mapping[str, Any]) -> Json:
-        """Ask one endpoint after the other. Raises EtcdError."""
+        """Ask one endpoint after the other: all calls may be repeated. Raises EtcdError."""
         for again in (True, False):
             try:
                 return await self._ask_all(path, body)
@@ -83,26 +84,32 @@ class EtcdClient:
 
     async def _ask_all(self, path: str, body: Mapping[str, Any]) -> Json:
         endpoints, why = self._address.endpoints, []
-        # The first one again at the end: a restart has closed the connection that was kept. All calls may be repeated.
-        for number in range(self._first, self._first + len(endpoints) + 1):
-            endpoint = endpoints[number % len(endpoints)]
+        order = [(self._first + number) % len(endpoints) for number in range(len(endpoints))]
+        # One that refused a connection again at the end: a restart has closed those that were kept.
+        repeated: list[int] = []
+        for number in chain(order, repeated):
             try:
-                async with asyncio.timeout(self._try_s):
-                    if self._address.user is not None and self._token is None:
-                        self._token = await self._sign_in(endpoint)
-                    reply = await self._post(endpoint, path, body)
+                reply = await self._ask(endpoints[number], path, body)
             except TimeoutError:
-                why.append(f"{endpoint} does not answer within {self._try_s:g} s")
+                why.append(f"{endpoints[number]} does not answer within {self._try_s:g} s")
             except (aiohttp.ClientError, OSError) as error:
-                why.append(f"{endpoint}: {_why(error)}")
+                why.append(f"{endpoints[number]}: {_why(error)}")
+                if not repeated:
+                    repeated.append(number)
             except EtcdError as error:
                 if error.code is not None and error.code not in ANOTHER_MAY_ANSWER:
                     raise
-                why.append(f"{endpoint}: {error}")
+                why.append(f"{endpoints[number]}: {error}")
             else:
-                self._first = number % len(endpoints)
+                self._first = number
                 return reply
         raise EtcdError("; ".join(dict.fromkeys(why)))
+
+    async def _ask(self, endpoint: str, path: str, body: Mapping[str, Any]) -> Json:
+        async with asyncio.timeout(self._try_s):
+            if self._address.user is not None and self._token is None:
+                self._token = await self._sign_in(endpoint)
+            return await self._post(endpoint, path, body)
 
     async def _sign_in(self, endpoint: str) -> str:
         body = {"name": self._address.user, "password": self._address.password or ""}
