@@ -21,7 +21,7 @@ from ondot.flow.dispatch import Dispatcher
 from ondot.flow.pool_transports import PoolTransports
 from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured, Unavailable
-from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.ports.transport import Transport
 from ondot.roles.metrics import follow_connections, open_metrics
 from ondot.roles.process import recycle, run_role
@@ -340,6 +340,7 @@ async def open_targets(
 
     Without a database all tenants are as the first one. Without a vault calls are not signed.
     """
+    from ondot.flow.connections.opened import OpenedConnections
     from ondot.flow.outgoing import Outgoing
     from ondot.flow.shell_rules import ShellRules
     from ondot.flow.signing import Signing
@@ -349,6 +350,8 @@ async def open_targets(
     from ondot.targets.grpc.target import GrpcCaller
     from ondot.targets.http.target import HttpCaller
     from ondot.targets.processes.confine import UNCONFINED
+    from ondot.targets.publish.publishers import OpenPublishers
+    from ondot.targets.publish.target import PublishCaller
     from ondot.targets.shell import ShellCaller
 
     in_child = None
@@ -368,6 +371,12 @@ async def open_targets(
         ),
         GrpcTarget: GrpcCaller(reach=settings.reach, reach_of=reach_of),
         FunctionTarget: Functions(FunctionCaller(app.handlers, slots=slots), in_child),
+        PublishTarget: PublishCaller(
+            OpenPublishers(),
+            reach=settings.reach,
+            reach_of=reach_of,
+            connection_of=None if vault is None else OpenedConnections(vault).open,
+        ),
         ShellTarget: ShellCaller(
             allow=settings.allow_shell,
             why_not=None if database is None else ShellRules(database).why_not,

@@ -10,14 +10,18 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from aiohttp import web
+from redis import Redis as SyncClient
+from started import free_port
 
+from brokers import Redis
 from ondot import Context, Ondot
 from ondot.app import open_targets
 from ondot.model.addresses import EVERYWHERE
+from ondot.model.broker import RedisPlace
 from ondot.model.completion import encode_error
 from ondot.model.execution import Outcome
 from ondot.model.outcome import Cancelled, Failed, Succeeded
-from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.ports.target import CallReport, Cancel, Target
 from ondot.sdk.handler import Handler
 from ondot.settings import load_settings
@@ -25,6 +29,8 @@ from ondot.targets.function.child import ChildCaller
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.grpc.target import GrpcCaller
 from ondot.targets.http.target import HttpCaller
+from ondot.targets.publish.publishers import OpenPublishers
+from ondot.targets.publish.target import PublishCaller
 from ondot.targets.shell import ShellCaller
 from tests.conformance.calls import EXECUTION, FIRE_AT, JOB, PATIENCE_S, Recorder, a_call, failure_of, gone, result_of
 from tests.grpc_shop.server import SERVICE, Shop, open_shop
@@ -223,6 +229,67 @@ class GrpcRig(Rig):
         await self._shop.ended.wait()
 
 
+class PublishRig(Rig):
+    """A real Redis takes messages; one of our own never answers, or answers with an error."""
+
+    def __init__(self, redis: Redis, port: int) -> None:
+        self.target = PublishCaller(OpenPublishers(), reach=EVERYWHERE)
+        self._redis = redis
+        self._begun = asyncio.Event()
+        self._ended = asyncio.Event()
+        self.succeeds = self._to(redis.url, "out")
+        self.fails, self.hangs, self.complains = (
+            self._to(f"redis://127.0.0.1:{port}", name) for name in ("fails", "hangs", "complains")
+        )
+
+    @staticmethod
+    def _to(url: str, stream: str) -> PublishTarget:
+        return PublishTarget(place=RedisPlace(stream=stream), address=url)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65_536):
+            if b"hangs" in data:
+                self._begun.set()
+            elif b"XADD" in data:
+                writer.write(b"-ERR the disk is full\r\n" if b"fails" in data else b"-ERR a\0b\xff\r\n")
+            else:  # the greeting
+                writer.write(b"+OK\r\n" * data.count(b"CLIENT"))
+        self._ended.set()
+        writer.close()
+
+    def facts(self, report: CallReport) -> dict[str, str]:
+        result = result_of(report)
+        with SyncClient.from_url(self._redis.url, decode_responses=True) as client:
+            [(_, received)] = client.xrange("out", result["id"], result["id"])
+        return {
+            "execution": received["webhook-id"],
+            "job": received["ondot-job-id"],
+            "attempt": received["ondot-attempt"],
+            "fencing_token": received["ondot-fencing-token"],
+            "fire_at": received["ondot-fire-at"],
+            "payload": received["payload"],
+            "of": " ".join(
+                received.get(name, "None") for name in ("ondot-run-id", "ondot-step", "ondot-item", "ce-ondothops")
+            ),
+        }
+
+    async def begun(self, recorder: Recorder) -> None:
+        await self._begun.wait()
+
+    async def ended(self, recorder: Recorder) -> None:
+        await self._ended.wait()
+
+
+@asynccontextmanager
+async def publish_rig() -> AsyncIterator[Rig]:
+    with Redis.running() as redis:
+        port = free_port()
+        rig = PublishRig(redis, port)
+        async with await asyncio.start_server(rig.serve, "127.0.0.1", port):
+            yield rig
+            await rig.target.close()
+
+
 @asynccontextmanager
 async def grpc_rig() -> AsyncIterator[Rig]:
     async with open_shop() as shop:
@@ -243,6 +310,7 @@ async def made_by(rig: type[Rig]) -> AsyncIterator[Rig]:
 RIGS: dict[str, tuple[type[AttemptTarget], Callable[[], AbstractAsyncContextManager[Rig]]]] = {
     "http": (HttpTarget, http_rig),
     "grpc": (GrpcTarget, grpc_rig),
+    "publish": (PublishTarget, publish_rig),
     "function": (FunctionTarget, partial(made_by, FunctionRig)),
     "function in a child": (FunctionTarget, partial(made_by, ChildRig)),
     "shell": (ShellTarget, partial(made_by, ShellRig)),

@@ -26,7 +26,7 @@ from ondot.model.errors import Fault, InvalidBody
 Json = dict[str, Any]
 
 SCHEDULES: Final = ("cron", "every", "rrule", "at", "in_")
-TARGETS: Final = ("url", "function", "command", "grpc")
+TARGETS: Final = ("url", "function", "command", "grpc", "publish")
 FLAG_AT: Final = {
     **flags_by_pointer(FLAGS),
     "/schedule/dst": "--gap, --fold",

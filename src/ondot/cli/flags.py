@@ -163,6 +163,24 @@ def _parse_grpc(written: str) -> dict[str, str]:
     return {"address": address, "method": method}
 
 
+_PLACE_OF: Final = {"redis": "stream", "kafka": "topic", "rabbitmq": "routing_key", "nats": "subject"}
+
+
+def _parse_publish(written: str) -> dict[str, Any]:
+    """JSON, or the kind, the connection and the place."""
+    if written.lstrip().startswith("{"):
+        found: dict[str, Any] = parse_json(written, "--publish")
+        return found
+    kind, _, rest = written.partition(":")
+    connection, _, place = rest.partition(":")
+    if kind not in _PLACE_OF or not connection or not place:
+        example = "kafka:kafka-main:orders"
+        kinds = ", ".join(_PLACE_OF)
+        message = f"{written!r} is not a place to publish to. Write, for example, {example}; kinds: {kinds}; or JSON."
+        raise typer.BadParameter(message, param_hint="--publish")
+    return {kind: {"connection": connection, _PLACE_OF[kind]: place}}
+
+
 def _pairs(flag: str, example: str) -> Callable[[Sequence[str]], dict[str, str]]:
     def read(written: Sequence[str]) -> dict[str, str]:
         pairs = {}
@@ -206,6 +224,13 @@ FLAGS: Final[Mapping[str, Flag]] = {
         "With --grpc: whether the connection is secured. By default, it is.",
         kind=bool,
         names=("--tls/--no-tls",),
+    ),
+    "publish": Flag(
+        "/target/publish",
+        "Publish the payload: a connection's stream, topic, queue or subject, for example kafka:kafka-main:orders;"
+        " or JSON.",
+        "KIND:CONNECTION:PLACE",
+        read=_parse_publish,
     ),
     "command": Flag(
         "/target/shell/command",

@@ -109,7 +109,7 @@ def timeout_in_words(job: Json) -> str:
 
     if job["timeout"] is not None:
         return f"{job['timeout']:g} s"
-    return f"{REMOTE_TIMEOUT_S:g} s (default)" if {"http", "grpc"} & job["target"].keys() else "none"
+    return f"{REMOTE_TIMEOUT_S:g} s (default)" if {"http", "grpc", "publish"} & job["target"].keys() else "none"
 
 
 def limit_facts(job: Json) -> Iterator[tuple[str, str | None]]:
@@ -185,12 +185,14 @@ def missed_table(ranges: Iterable[Json], now: datetime) -> Listing:
     return drawn
 
 
-def target_in_words(target: Json) -> str:
+def target_in_words(target: Json) -> str:  # noqa: PLR0911 - one for each kind
     match target:
         case {"http": {"url": url, "method": method}}:
             return f"{method} {url}"
         case {"grpc": {"address": address, "method": method}}:
             return f"gRPC {address} {method}"
+        case {"publish": publish}:
+            return _publish_in_words(publish)
         case {"function": name}:
             return f"function {name}"
         case {"shell": {"command": command}}:
@@ -200,6 +202,13 @@ def target_in_words(target: Json) -> str:
         case {"workflow": {"steps": steps}}:
             return f"workflow of {len(steps):,} step{'' if len(steps) == 1 else 's'}"
     return compact(target) or ""
+
+
+def _publish_in_words(publish: Json) -> str:
+    [(kind, broker)] = publish.items()
+    place = broker.get("connection") or broker.get("url") or broker.get("servers")
+    names = ("stream", "list", "channel", "topic", "subject", "routing_key")
+    return f"{kind} {place} {next((broker[name] for name in names if name in broker), '')}"
 
 
 def execution_table(executions: Iterable[Json], now: datetime) -> Listing:

@@ -18,12 +18,13 @@ from ondot.document.fields import (
     sentence,
 )
 from ondot.document.grpc import GrpcBody, grpc_target_of
+from ondot.document.publish import PublishBody, publish_target_of
 from ondot.document.rules import LONGEST_ATTEMPT_S, LONGEST_WAIT_S, MAX_RETRIES
 from ondot.document.structs import to_struct
 from ondot.model.job import TargetSpec
 from ondot.model.retry import Backoff, Retry
 from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.model.text import MAX_NAME
 from ondot.model.workflow.spec import WorkflowTarget
 
@@ -64,7 +65,7 @@ class ShellBody(Body):
 
 
 class AttemptTargetBody(Body):
-    """What an attempt calls: exactly one of `http`, `function`, `shell`, `grpc`."""
+    """What an attempt calls: exactly one of `http`, `function`, `shell`, `grpc`, `publish`."""
 
     http: HttpBody | None = Field(
         default=None, description="An HTTP call.", examples=[{"url": "https://example.com/report"}]
@@ -78,6 +79,11 @@ class AttemptTargetBody(Body):
         description="A unary call of a gRPC server.",
         examples=[{"address": "billing.example.com:443", "method": "billing.v1.Invoices/Create"}],
     )
+    publish: PublishBody | None = Field(
+        default=None,
+        description="A message to a broker.",
+        examples=[{"redis": {"url": "redis://redis.example.com", "stream": "out"}}],
+    )
 
 
 class TargetBody(AttemptTargetBody):
@@ -88,7 +94,6 @@ class TargetBody(AttemptTargetBody):
         description="Steps that depend on each other, with `on_failure` and `blocked_for`: see `POST /v1/workflows`.",
         examples=[{"steps": {"list": {"function": "list_files"}}}],
     )
-    publish: Any = Field(default=None, description="Not supported yet.")
 
 
 RetryDuration = Annotated[Duration, Field(le=LONGEST_WAIT_S)]
@@ -145,6 +150,8 @@ def target_of(body: AttemptTargetBody) -> AttemptTarget:
         return FunctionTarget(name=body.function)
     if body.grpc is not None:
         return grpc_target_of(body.grpc)
+    if body.publish is not None:
+        return publish_target_of(body.publish)
     assert body.shell is not None, "check_kinds has checked that there is one"
     return to_struct(ShellTarget, body.shell)
 
@@ -161,6 +168,8 @@ def name_of(target: TargetSpec) -> str:
             return f"{target.host}/{target.method}"[:MAX_NAME]
         case ShellTarget():
             return target.command[0][:MAX_NAME]
+        case PublishTarget():
+            return f"publish to {target.place}"[:MAX_NAME]
         case WorkflowTarget():
             return "workflow"
         case _:

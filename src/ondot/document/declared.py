@@ -18,6 +18,7 @@ from msgspec import Struct, structs
 from ondot.document.merge_patch import base_of
 from ondot.document.parse import job_spec
 from ondot.document.shorthand import SCHEDULE_KINDS
+from ondot.model.broker import kind_of_place
 from ondot.model.errors import InvalidBody
 from ondot.model.grpc import KEY
 from ondot.model.ids import EPOCH
@@ -25,7 +26,7 @@ from ondot.model.job import JobSpec, list_remote_targets
 from ondot.model.schedule import Once, Schedule
 from ondot.model.secret import MASK
 from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import FunctionTarget, GrpcTarget, RemoteTarget
+from ondot.model.target import PASSWORD_HEADER, FunctionTarget, GrpcTarget, PublishTarget, RemoteTarget
 from ondot.model.workflow.spec import WorkflowTarget
 
 Document = dict[str, Any]
@@ -226,12 +227,20 @@ def _all(*fields: Mapping[Path, Any]) -> list[Path]:
 # Credentials ---------------------------------------------------------------------------------------------------------
 
 
+_FIELDS: Final = {SIGNING_HEADER: "signing_secret", PASSWORD_HEADER: "password"}
+"""Credentials that are fields of their own."""
+
+
 def _mark_credentials(step: Document, target: RemoteTarget) -> None:
     kind, field = ("grpc", "metadata") if isinstance(target, GrpcTarget) else ("http", "headers")
-    call = step["target"][kind] = dict(step["target"][kind])
-    headers = call[field] = dict(call[field])
+    outer = step["target"]
+    if isinstance(target, PublishTarget):
+        outer = outer["publish"] = dict(outer["publish"])
+        kind = kind_of_place(target.place)
+    call = outer[kind] = dict(outer[kind])
+    headers = call[field] = dict(call.get(field, {}))
     for name, value in target.headers.items():
-        place, at = (call, "signing_secret") if name == SIGNING_HEADER else (headers, name)
+        place, at = (call, _FIELDS[name]) if name in _FIELDS else (headers, name)
         if name == KEY and isinstance(call["tls"], dict):
             place, at = call["tls"], "key"
         if isinstance(value, str) and place.get(at) == MASK:

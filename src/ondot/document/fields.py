@@ -49,6 +49,13 @@ ERROR_CODES: Final = frozenset(
         "bad_response",
         "bad_request",
         "private_address",
+        "bad_credentials",
+        "publish_refused",
+        "publish_unknown",
+        "too_large",
+        "unknown_topic",
+        "unroutable",
+        "no_connection",
         "exception",
         "gave_up",
         "retry_asked",
@@ -96,10 +103,6 @@ class Body(BaseModel):
 def sentence(message: str) -> PydanticCustomError:
     """An error whose message is a whole sentence."""
     return PydanticCustomError("sentence", "{message}", {"message": message})
-
-
-def not_yet(what: str, advice: str) -> str:
-    return f"{what} is not supported by this release of ondot; {advice}."
 
 
 def _instant_or_local(written: object) -> datetime:

@@ -14,6 +14,7 @@ from ondot.document.errors import field_of, model_in
 from ondot.document.render import render_spec
 from ondot.document.shorthand import SCHEDULE_KINDS, TARGET_KINDS
 from ondot.document.step_body import CALLS, StepBody
+from ondot.model.broker import BROKER_KINDS
 from ondot.model.errors import InvalidSchedule
 from ondot.model.job import JobSpec
 from ondot.model.schedule import Interval, When
@@ -48,6 +49,11 @@ def merge(base: dict[str, object], patch: dict[str, object], form: type[BaseMode
         old, new = base.get(place), patch.get(place)
         if isinstance(old, dict) and isinstance(new, dict):
             base[place] = _without_other_kinds(old, new, kinds)
+    target, changes = base.get("target"), patch.get("target")
+    if isinstance(target, dict) and isinstance(changes, dict):
+        old, new = target.get("publish"), changes.get("publish")
+        if isinstance(old, dict) and isinstance(new, dict):
+            base["target"] = {**target, "publish": _without_other_kinds(old, new, BROKER_KINDS)}
     schedule, changes = base.get("schedule"), patch.get("schedule")
     if isinstance(schedule, dict) and isinstance(changes, dict) and _names_a_zone(changes.get("rrule")):
         schedule.pop("timezone", None)

@@ -36,7 +36,7 @@ from ondot.model.job import JobSpec, TargetSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
 from ondot.model.secret import Hidden, find_references, may_refer, read_reference
-from ondot.model.target import FunctionTarget, RemoteTarget
+from ondot.model.target import FunctionTarget, PublishTarget, RemoteTarget
 from ondot.model.workflow.spec import StepSpec, WorkflowTarget
 from ondot.model.workflow.values import may_refer as refers_to_event
 
@@ -280,13 +280,16 @@ def _check_event_payload(spec: JobSpec, reading: Reading[JobBody]) -> None:
 def _find_secrets(
     target: TargetSpec | None, payload: bytes, reading: Reading[JobBody], at: Path
 ) -> tuple[str, ...] | None:
-    """The names of the secrets that a target and a payload refer to; None if it also has no credentials in headers."""
+    """The names of the secrets that a target and a payload refer to; None if it also has no credentials in headers and
+    names no connection."""
     names: set[str] = set()
     has_hidden = False
     if isinstance(target, RemoteTarget) and target.headers:
         hidden = [value for value in target.headers.values() if isinstance(value, Hidden)]
         names.update(value.secret for value in hidden if value.secret is not None)
         has_hidden = bool(hidden) or any(map(is_sensitive, target.headers))
+    if isinstance(target, PublishTarget) and target.connection is not None:
+        has_hidden = True
     if may_refer(payload):
         for place, written in find_references(msgspec.json.decode(payload)):
             found = read_reference(written)

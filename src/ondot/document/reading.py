@@ -15,7 +15,6 @@ from msgspec import Raw
 from pydantic import BaseModel, ValidationError
 
 from ondot.document.errors import MAX_FAULTS, Written, describe_value, faults_of, invalid_body
-from ondot.document.fields import not_yet
 from ondot.document.functions import KnownFunctions
 from ondot.document.json_text import snake_case
 from ondot.document.merge_patch import merge
@@ -30,9 +29,6 @@ from ondot.model.schedule import Schedule
 _ENCODER: Final = msgspec.json.Encoder()
 _NULL: Final = b"null"
 _KINDS: Final = {"schedule": SCHEDULE_KINDS, "target": TARGET_KINDS}
-_NOT_YET: Final = {
-    ("target", "publish"): "use `http`",
-}
 
 Form = TypeVar("Form", bound=BaseModel)
 
@@ -75,20 +71,17 @@ class Reading(Generic[Form]):
         return ".".join(self.written.path(path))
 
     def check_kinds(self) -> None:
-        """Reject anything but exactly one kind of schedule and of target, and kinds of later releases."""
+        """Reject anything but exactly one kind of schedule and of target."""
         for place, kinds in _KINDS.items():
             content = self.long.get(place)
             if not isinstance(content, dict):
                 continue
             given = [kind for kind in kinds if content.get(kind) is not None]
             if len(given) != 1:
-                names = ", ".join(kind for kind in kinds if (place, kind) not in _NOT_YET)
+                names = ", ".join(kinds)
                 got = " and ".join(f"`{self.name((place, kind))}`" for kind in given) or "none"
                 path = (place, given[1]) if given else (place,)
                 self.reject(path, f"`{place}` takes exactly one of {names}, got {got}.")
-            for kind in given:
-                if advice := _NOT_YET.get((place, kind)):
-                    self.reject((place, kind), not_yet(f"`{self.name((place, kind))}`", advice))
 
     def schedule(self, now: datetime, before: Before | None = None, *, may_be_over: bool = False) -> Schedule | None:
         """The schedule of the model. It is read even if other fields have faults, to report all at once."""

@@ -11,6 +11,7 @@ from pydantic import Field
 from typing_extensions import TypedDict
 
 from ondot.document.grpc import GrpcOut, render_grpc
+from ondot.document.publish import render_publish
 from ondot.document.structs import to_document, to_json
 from ondot.model.duration import as_written
 from ondot.model.gates import Limits
@@ -18,7 +19,7 @@ from ondot.model.headers import is_sensitive
 from ondot.model.job import TargetSpec
 from ondot.model.secret import MASK, Hidden
 from ondot.model.signature import SIGNING_HEADER
-from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.model.workflow.spec import (
     Approve,
     MapSpec,
@@ -58,12 +59,13 @@ class WorkflowOut(TypedDict):
 
 
 class TargetOut(TypedDict, total=False):
-    """One of `http`, `function`, `shell`, `grpc`, `workflow`."""
+    """One of `http`, `function`, `shell`, `grpc`, `publish`, `workflow`."""
 
     http: HttpOut
     function: str
     shell: ShellOut
     grpc: GrpcOut
+    publish: dict[str, Any]
     workflow: WorkflowOut
 
 
@@ -89,6 +91,8 @@ def render_target(target: TargetSpec) -> TargetOut:
             return {"shell": {"command": list(target.command)}}
         case GrpcTarget():
             return {"grpc": render_grpc(target)}
+        case PublishTarget():
+            return {"publish": render_publish(target, _render_headers(target.headers))}
         case WorkflowTarget():
             return {"workflow": _render_workflow(target)}
     assert_never(target)
@@ -147,7 +151,7 @@ def _render_limits(limits: Limits) -> dict[str, Any]:
 
 def _render_call(target: StepTarget) -> dict[str, Any]:
     match target:
-        case HttpTarget() | FunctionTarget() | ShellTarget() | GrpcTarget():
+        case HttpTarget() | FunctionTarget() | ShellTarget() | GrpcTarget() | PublishTarget():
             return {"target": render_target(target)}
         case Wait(event=None):
             return {"wait": to_json(target.for_s)}

@@ -48,7 +48,7 @@ SHORT_NAMES: Final = frozenset({*SHORT, *OTHER_SHORT})
 
 SCHEDULE_KINDS: Final = ("cron", "every", "at", "in", "rrule", "event")
 TARGET_KINDS: Final = ("http", "function", "shell", "workflow", "grpc", "publish")
-ATTEMPT_KINDS: Final = ("http", "function", "shell", "grpc")
+ATTEMPT_KINDS: Final = ("http", "function", "shell", "grpc", "publish")
 """Of them those that a step may have."""
 STEPS: Final = ("target", "workflow", "steps")
 

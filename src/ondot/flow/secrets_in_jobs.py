@@ -13,17 +13,21 @@ from typing import assert_never
 
 from msgspec import structs
 
+from ondot.flow.connections.manage import describe_unknown
 from ondot.flow.sealing import DataKey
 from ondot.flow.vault import Vault, seal_header
+from ondot.model.broker import kind_of_place
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId, TenantNo
-from ondot.model.job import JobSpec, find_unsealed, replace_remote_targets
+from ondot.model.job import JobSpec, find_unsealed, list_connections_named, replace_remote_targets
 from ondot.model.secret import Destinations, Hidden
-from ondot.model.target import FunctionTarget, RemoteTarget, ShellTarget
+from ondot.model.target import FunctionTarget, PublishTarget, RemoteTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.step_spec import list_attempt_specs
 from ondot.store.connection import Connection
+from ondot.store.connections import find_connections, replace_connection_uses
+from ondot.store.database import Database
 from ondot.store.secrets import SecretRow, find_secrets, list_secret_names, replace_uses
 
 NAMES_SEARCHED = 1_000
@@ -38,6 +42,7 @@ def have_secrets(specs: Sequence[JobSpec]) -> bool:
 async def admit_secrets(vault: Vault, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> list[JobSpec]:
     """These specs as they are stored. The caller has checked the right to refer to secrets."""
     await _check_references(vault, tenant_no, specs)
+    await check_connections(vault.database, tenant_no, specs)
     if vault.kms is None or not any(find_unsealed(spec) for spec in specs):
         return list(specs)
     key = await vault.writing_key(tenant_no)
@@ -50,13 +55,35 @@ async def admit_secrets(vault: Vault, tenant_no: TenantNo, specs: Sequence[JobSp
     return seal_all() if len(specs) <= FEW else await asyncio.to_thread(seal_all)
 
 
+async def check_connections(database: Database, tenant_no: TenantNo, specs: Sequence[JobSpec]) -> None:
+    """Raises InvalidBody for a connection that does not exist, or that is of another kind than the target."""
+    if not any(map(list_connections_named, specs)):
+        return
+    names = frozenset(name for spec in specs for name in list_connections_named(spec))
+    async with database.connection() as connection:
+        rows = await find_connections(connection, tenant_no, names)
+        for name in sorted(names - rows.keys()):
+            raise InvalidBody(await describe_unknown(connection, tenant_no, name))
+    for spec in specs:
+        for step, attempt in list_attempt_specs(spec):
+            target = attempt.target
+            if isinstance(target, PublishTarget) and target.connection is not None:
+                wanted, kind = kind_of_place(target.place), rows[target.connection].spec.kind
+                if kind != wanted:
+                    words = f"The connection {target.connection!r} leads to {kind}, and the target is {wanted}."
+                    raise InvalidBody(words if step is None else f"Step {step}: {words}")
+
+
 async def record_uses(
     connection: Connection, tenant_no: TenantNo, jobs: Sequence[tuple[JobId, JobSpec]], *, are_new: bool
 ) -> None:
-    """Record which secrets these jobs refer to: jobs that recur or have a key."""
+    """Record which secrets these jobs refer to, and which connections they name: jobs that recur or have a key."""
     uses = [(job_id, spec.secrets or ()) for job_id, spec in jobs if spec.secrets or not are_new]
     if uses:
         await replace_uses(connection, tenant_no, uses, are_new=are_new)
+    named = [(job_id, names) for job_id, spec in jobs if (names := list_connections_named(spec)) or not are_new]
+    if named:
+        await replace_connection_uses(connection, tenant_no, named, are_new=are_new)
 
 
 def why_refused(destinations: Destinations, spec: JobSpec) -> str | None:

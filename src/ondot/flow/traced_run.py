@@ -25,12 +25,13 @@ from ondot.flow.complete import end_attempt
 from ondot.flow.lease import Assignment
 from ondot.flow.run import Runner
 from ondot.flow.sampled import sample_trace
+from ondot.model.broker import kind_of_place
 from ondot.model.completion import Completion
 from ondot.model.execution import RECOVER, RETURN, State
 from ondot.model.grpc import parse_address
 from ondot.model.ids import ExecutionId, WorkerId, instant_of
 from ondot.model.job import JobSpec
-from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.model.trace import Part, TraceContext, derive_span_id, parse_traceparent
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.ports.target import Call
@@ -261,6 +262,10 @@ def _describe_handler(spec: JobSpec) -> tuple[str, Kind, dict[str, Any]]:
             service, _, method = target.method.partition("/")
             called = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
             return target.method, "CLIENT", {**called, "server.address": host, "server.port": number}
+        case PublishTarget():
+            kind = kind_of_place(target.place)
+            sent = {"messaging.system": kind, "messaging.operation.type": "send"}
+            return f"publish {kind}", "PRODUCER", {**sent, "messaging.destination.name": str(target.place)}
         case FunctionTarget():
             return target.name, "INTERNAL", {"code.function.name": target.name}
         case ShellTarget():

@@ -6,7 +6,7 @@ in it are kept apart: a job may not contain them, a connection seals them.
 
 import re
 from typing import Final, Literal
-from urllib.parse import SplitResult, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -95,7 +95,8 @@ def show_broker(address: BrokerAddress) -> str:
     if address.kind == "kafka":
         return address.place
     scheme = next(name for name, (_, tls) in _SCHEMES[address.kind].items() if tls == address.tls)
-    return f"{scheme}://{address.place}{f'/{address.path}' if address.path else ''}"
+    path = quote(address.path, safe="")
+    return f"{scheme}://{address.place}{f'/{path}' if path else ''}"
 
 
 def _parse_server(text: str) -> Server:

@@ -33,7 +33,7 @@ from ondot.model.job import JobSpec
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Interrupted, NoFunction, NotBegun, Report, Succeeded
 from ondot.model.retry import SUSPECT_FROM, GiveUp, Retry, RetryIn, after_failure, after_loss
 from ondot.model.retryable import retryable
-from ondot.model.target import FunctionTarget, GrpcTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, PublishTarget
 
 NO_FUNCTION: Final = "unknown_function"
 """The code of an attempt whose worker does not have the function. SQL writes it, too."""
@@ -324,11 +324,13 @@ def _explain_default_timeout(spec: JobSpec, error: AttemptError) -> AttemptError
     default_s = spec.attempt_timeout_s
     if error.code != "timeout" or spec.timeout_s is not None or default_s is None:
         return error
-    call = "a gRPC" if isinstance(spec.target, GrpcTarget) else "an HTTP"
+    call = {GrpcTarget: "a gRPC call", PublishTarget: "a publish"}.get(type(spec.target), "an HTTP call")
     message = (
-        f"It did not end within {default_s:g} s, the default timeout of {call} call. If it may take longer,"
+        f"It did not end within {default_s:g} s, the default timeout of {call}. If it may take longer,"
         " set the job's `timeout`."
     )
+    if error.facts.get("may_be_published"):
+        message += " It may be published all the same."
     return replace(error, message=message, facts={**error.facts, "is_default": True})
 
 

@@ -50,6 +50,14 @@ class ConnectionSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return f"{self.kind} on {self.address}"
 
 
+class NoConnection(Exception):
+    """There is no connection of a name, or a secret of it is missing or may not go where it leads."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
 _DECODER: Final[msgspec.json.Decoder[ConnectionSpec]] = msgspec.json.Decoder(ConnectionSpec)
 
 

@@ -22,7 +22,15 @@ from ondot.model.ids import JobId
 from ondot.model.retry import Retry
 from ondot.model.schedule import Interval, Once, OnEvent, Rrule, Schedule, When, for_job, jitter_offset
 from ondot.model.secret import Hidden
-from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, RemoteTarget, ShellTarget
+from ondot.model.target import (
+    AttemptTarget,
+    FunctionTarget,
+    GrpcTarget,
+    HttpTarget,
+    PublishTarget,
+    RemoteTarget,
+    ShellTarget,
+)
 from ondot.model.workflow.spec import WorkflowTarget
 
 
@@ -74,8 +82,8 @@ TRACE_FIELDS: Final = frozenset({"trace", "tracestate"})
 CANCEL_GRACE_S: Final = 10.0
 """The time that a cancelled attempt has to stop by itself, unless the job has a `cancel_grace`."""
 REMOTE_TIMEOUT_S: Final = 300.0
-"""The timeout of an HTTP or gRPC call, unless the job has a `timeout`. Functions and programs have none: their worker
-sends heartbeats, and a nightly job may take an hour. A receiver that never answers sends no heartbeat."""
+"""The timeout of an HTTP or gRPC call or a publish, unless the job has a `timeout`. Functions and programs have none:
+their worker sends heartbeats, and a nightly job may take an hour. A receiver that never answers sends no heartbeat."""
 
 
 class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -84,8 +92,9 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
     `timeout_s` of a workflow is that of its run, otherwise that of an attempt; None for the default of its target.
     Specs that were stored before this default existed left out 300 s, the default of that time, written or not: they
     have today's default.
-    `secrets` are the names of the secrets that it refers to; () if it has only credentials in headers, None if it has
-    neither, as nearly all: such a spec is not searched, when it is written or at an attempt.
+    `secrets` are the names of the secrets that it refers to; () if it has only credentials in headers or names a
+    connection, None if it has none of them, as nearly all: such a spec is not searched, when it is written or at an
+    attempt.
     """
 
     name: str
@@ -131,7 +140,7 @@ class JobSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.timeout_s is not None:
             return self.timeout_s
         match self.target:
-            case HttpTarget() | GrpcTarget():
+            case HttpTarget() | GrpcTarget() | PublishTarget():
                 return REMOTE_TIMEOUT_S
             case FunctionTarget() | ShellTarget() | WorkflowTarget():
                 return None
@@ -256,6 +265,14 @@ def replace_remote_targets(spec: JobSpec, change: Callable[[RemoteTarget], Remot
             return structs.replace(spec, target=structs.replace(spec.target, steps=steps))
         case _:
             return spec
+
+
+def list_connections_named(spec: JobSpec) -> frozenset[str]:
+    """The connections that a job names, or its steps."""
+    if spec.secrets is None:
+        return frozenset()
+    targets = list_remote_targets(spec)
+    return frozenset(each.connection for each in targets if isinstance(each, PublishTarget) and each.connection)
 
 
 def refuse_unchanged(spec: JobSpec) -> None:

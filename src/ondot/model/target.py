@@ -1,14 +1,20 @@
-"""What one attempt calls: an HTTP address, a function of a worker, a program, or a method of a gRPC server.
+"""What one attempt calls: an HTTP address, a function of a worker, a program, a method of a gRPC server, or a broker.
 
 `RemoteTarget`s are those whose calls leave the worker for a host. They share what that needs: `headers`, of which some
 are credentials, `only_public`, and an `origin` that credentials were given for.
 """
 
-from msgspec import Struct
+from typing import Final
 
+from msgspec import Struct, structs
+
+from ondot.model.broker import BrokerAddress, Mechanism, Place, kind_of_place, parse_broker
 from ondot.model.grpc import parse_address
 from ondot.model.secret import Hidden
 from ondot.model.urls import host_of, origin_of
+
+PASSWORD_HEADER: Final = "ondot-broker-password"  # noqa: S105
+"""Among the headers of a publish target: it is sealed and opened as those are, and no job can give such a header."""
 
 
 class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="http"):
@@ -62,5 +68,49 @@ class ShellTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     command: tuple[str, ...]
 
 
-RemoteTarget = HttpTarget | GrpcTarget
+class PublishTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="publish"):
+    place: Place
+    connection: str | None = None
+    address: str | None = None
+    """Of the broker, if it is not a connection's."""
+    username: str | None = None
+    tls: bool = False
+    mechanism: Mechanism = "PLAIN"
+    key: str | None = None
+    headers: dict[str, str | Hidden] = {}
+    """Of the message; and the broker's password, as `PASSWORD_HEADER`."""
+    only_public: bool = False
+
+    @property
+    def host(self) -> str:
+        """The broker's; several hosts are no host that a secret may be limited to."""
+        if self.address is None:
+            return f"the connection {self.connection}"
+        return ",".join(sorted({server.host.lower() for server in self._broker.servers}))
+
+    @property
+    def origin(self) -> object:
+        return (self.connection, None) if self.address is None else (self._broker, self.tls)
+
+    @property
+    def _broker(self) -> BrokerAddress:
+        return parse_broker(kind_of_place(self.place), self.address or "")
+
+    def broker(self) -> BrokerAddress:
+        """Its own address with its credentials, which are filled in."""
+        password = self.headers.get(PASSWORD_HEADER)
+        if isinstance(password, Hidden):
+            # Never a call without its credentials.
+            raise ValueError("the password of the broker is not known to this worker")  # noqa: TRY004
+        address = self._broker
+        return structs.replace(
+            address,
+            username=self.username,
+            password=password,
+            tls=address.tls or self.tls,
+            mechanism=self.mechanism,
+        )
+
+
+RemoteTarget = HttpTarget | GrpcTarget | PublishTarget
 AttemptTarget = RemoteTarget | FunctionTarget | ShellTarget

@@ -532,6 +532,27 @@ class Client(Requests):
     async def delete_hook(self, id_: Id, reason: str | None = None) -> Json:
         return await self._call("DELETE", f"/v1/hooks/{_segment(id_)}", query={"reason": reason})
 
+    async def put_connection(self, name: str, fields: Mapping[str, Any], reason: str | None = None) -> Json:
+        """Create a connection, or replace its content: `kind`, the address, and credentials."""
+        path = f"/v1/connections/{_segment(name)}"
+        return await self._call("PUT", path, body=fields, query={"reason": reason})
+
+    async def list_connections(self, **filters: Any) -> Json:
+        return await self._call("GET", "/v1/connections", query=filters)
+
+    async def get_connection(self, name: str) -> Json:
+        """One connection, with jobs that name it. Credentials are never shown."""
+        return await self._call("GET", f"/v1/connections/{_segment(name)}")
+
+    async def delete_connection(self, name: str, *, force: bool = False, reason: str | None = None) -> Json:
+        """Refused while jobs name it, unless `force`."""
+        query = {"reason": reason, "force": "true" if force else None}
+        return await self._call("DELETE", f"/v1/connections/{_segment(name)}", query=query)
+
+    async def test_connection(self, name: str) -> Json:
+        """Connect and log in, and send nothing; `test_error` says what is wrong."""
+        return await self._call("POST", f"/v1/connections/{_segment(name)}/test", body={})
+
     async def create_channel(
         self, body: Mapping[str, Any], idempotency_key: str | None = None, reason: str | None = None
     ) -> Json:

@@ -5,7 +5,6 @@ Of a webhook and a gRPC server only the connection is tested, with TLS if it has
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -14,7 +13,7 @@ from ondot.model.broker import BROKER_KINDS, parse_broker
 from ondot.model.connection import ConnectionSpec, broker_of
 from ondot.model.errors import Misconfigured
 from ondot.model.ids import TenantNo
-from ondot.targets.addresses import PrivateAddress, UnknownHost, resolve_allowed
+from ondot.targets.addresses import PrivateAddress, ReachOf, UnknownHost, resolve_allowed
 from ondot.targets.publish.publishers import open_publisher
 from ondot.targets.text import one_line
 
@@ -22,9 +21,6 @@ WITHIN_S: Final = 10.0
 NO_RIGHT: Final = (
     "This connection was written by a caller without the scope private-targets: write it with a key that has the scope."
 )
-
-ReachOf = Callable[[TenantNo], Awaitable[Reach]]
-"""Where the calls of a tenant may go."""
 
 
 class ConnectionChecker:

@@ -38,7 +38,7 @@ from ondot.flow.workflows.waits import end_waits_pass
 from ondot.model.completion import Completion, stop
 from ondot.model.ids import PARTITIONS, PoolNo, WorkerId
 from ondot.model.job import JobSpec, TargetSpec
-from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.ports.target import Targets
 from ondot.settings import Settings
@@ -247,6 +247,8 @@ def _name_of(target: TargetSpec) -> str:
             return f"{target.address}/{target.method}"
         case ShellTarget():
             return " ".join(target.command)
+        case PublishTarget():
+            return f"publish to {target.place}"
         case WorkflowTarget():
             return "workflow"
 

@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from ondot.app import release_of
+from ondot.flow.connections.opened import OpenedConnections
 from ondot.flow.declare import Declarer
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.signing import Signing
@@ -16,13 +17,15 @@ from ondot.model.addresses import EVERYWHERE
 from ondot.model.app_release import AppRelease
 from ondot.model.errors import Misconfigured
 from ondot.model.ids import DEFAULT_TENANT
-from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.sdk.app import Ondot
 from ondot.sdk.release import compute_release
 from ondot.store.database import Database, open_database
 from ondot.targets.function.target import FunctionCaller
 from ondot.targets.grpc.target import GrpcCaller
 from ondot.targets.http.target import HttpCaller
+from ondot.targets.publish.publishers import OpenPublishers
+from ondot.targets.publish.target import PublishCaller
 from ondot.targets.shell import ShellCaller
 from ondot.testing.api import WorldTransport, redirect
 from ondot.testing.clock import parse_instant, turn_clock
@@ -30,6 +33,7 @@ from ondot.testing.engine import Engine
 from ondot.testing.failures import with_failures
 from ondot.testing.grpc import OfflineGrpc
 from ondot.testing.http import OfflineHttp, Receivers
+from ondot.testing.publish import OfflinePublishers
 from ondot.testing.server import new_database, server, settings_for
 from ondot.testing.world import World
 from ondot.transports.polling import PollingTransport
@@ -47,9 +51,10 @@ def open_world(
 ) -> "Opening":
     """A world that starts at an instant, with the schedules of the app's functions registered as a worker does.
 
-    Without an app there are only the jobs that the test creates. With `network`, HTTP and gRPC targets are really
-    called, in private ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is how
-    many attempts run at the same time. The first world of a process starts its PostgreSQL, which takes a second or two.
+    Without an app there are only the jobs that the test creates. With `network`, HTTP and gRPC targets and brokers are
+    really called, in private ranges too; otherwise `World.on_http` answers. `allow_shell` lets commands run. `slots` is
+    how many attempts run at the same time. The first world of a process starts its PostgreSQL, which takes a second or
+    two.
     """
     return Opening(_open(app, at=at, network=network, allow_shell=allow_shell, slots=slots))
 
@@ -117,10 +122,21 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     failures: dict[str, list[Exception]] = {}
     function = FunctionCaller(with_failures(app.handlers, failures), slots=slots)
     shell = ShellCaller(allow=database.settings.allow_shell)
+    publish = PublishCaller(
+        OpenPublishers() if network else OfflinePublishers(),
+        reach=EVERYWHERE,
+        connection_of=OpenedConnections(vault).open,
+    )
     engine = Engine(
         database,
         dispatcher,
-        {HttpTarget: http, GrpcTarget: grpc, FunctionTarget: function, ShellTarget: shell},
+        {
+            HttpTarget: http,
+            GrpcTarget: grpc,
+            PublishTarget: publish,
+            FunctionTarget: function,
+            ShellTarget: shell,
+        },
         slots,
         vault,
     )
@@ -139,3 +155,4 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
         await function.close()
         await http.close()
         await grpc.close()
+        await publish.close()

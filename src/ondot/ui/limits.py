@@ -8,7 +8,7 @@ from ondot.model.gates import Limits, Rate
 from ondot.model.job import JobSpec
 from ondot.model.retry import Retry
 from ondot.model.schedule.words import duration
-from ondot.model.target import GrpcTarget
+from ondot.model.target import GrpcTarget, PublishTarget
 
 OVERLAP: Final = {
     "skip": "A fire is skipped while an earlier execution has not ended",
@@ -73,11 +73,8 @@ def _times(spec: JobSpec) -> Iterator[Line]:
 def timeout_in_words(spec: JobSpec) -> str:
     if spec.attempt_timeout_s is None:
         return "None: an attempt may take any time"
-    default = (
-        f", the default for {'gRPC' if isinstance(spec.target, GrpcTarget) else 'HTTP'} calls"
-        if spec.timeout_s is None
-        else ""
-    )
+    calls = {GrpcTarget: "gRPC calls", PublishTarget: "messages to brokers"}.get(type(spec.target), "HTTP calls")
+    default = f", the default for {calls}" if spec.timeout_s is None else ""
     return f"At most {duration(spec.attempt_timeout_s)} for each attempt{default}"
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from ondot.model.ids import ExecutionId
 from ondot.model.job import JobSpec
-from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.model.workflow.spec import Approve, StepSpec, SubWorkflow, Wait, WorkflowTarget
 from ondot.store.run_views import RunExecution, ThinStep
 
@@ -32,6 +32,7 @@ LETTERS: Final = dict(zip(STATES, "WPRTASFKBC", strict=True))
 KINDS: Final[Mapping[type, str]] = {
     HttpTarget: "http",
     GrpcTarget: "grpc",
+    PublishTarget: "publish",
     FunctionTarget: "function",
     ShellTarget: "shell",
     Wait: "wait",
@@ -73,6 +74,8 @@ def target_of(spec: StepSpec) -> str:  # noqa: PLR0911 - one for each kind
             return f"{method} {url}"
         case GrpcTarget(address=address, method=method):
             return f"gRPC {address} {method}"
+        case PublishTarget(place=place):
+            return f"publish to {place}"
         case FunctionTarget(name=name):
             return f"function {name}"
         case ShellTarget(command=command):

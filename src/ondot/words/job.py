@@ -13,7 +13,7 @@ from typing import Final
 from ondot.model.job import JobSpec, TargetSpec
 from ondot.model.schedule import Cron, Once, Rrule
 from ondot.model.schedule.dst import zone_info
-from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
+from ondot.model.target import FunctionTarget, GrpcTarget, HttpTarget, PublishTarget, ShellTarget
 from ondot.model.workflow.spec import WorkflowTarget
 
 MINUTE_S, HOUR_S, DAY_S = 60, 3_600, 86_400
@@ -107,5 +107,7 @@ def target_in_words(target: TargetSpec) -> str:
             return f"gRPC {target.address} {target.method}"
         case ShellTarget():
             return " ".join(target.command)
+        case PublishTarget():
+            return f"publish to {target.place} of {target.connection or target.address}"
         case WorkflowTarget():
             return f"a workflow of {len(target.steps):,} {'step' if len(target.steps) == 1 else 'steps'}"

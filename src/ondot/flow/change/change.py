@@ -267,7 +267,7 @@ async def update_locked(work: Work, job: LockedJob, spec: JobSpec, *, by: By | N
         timer = replace(timer, job_version=updated.version, fired_through=fire_of(job.id, spec)[0])
     detail = {"from_version": job.version, "version": updated.version, "changed": _list_changes(job.spec, spec)}
     wakes = await _write(work, job, updated, timer, "job.update", detail, pool_no=pool_no, by=by)
-    if job.spec.secrets or spec.secrets:
+    if job.spec.secrets is not None or spec.secrets is not None:
         await record_uses(work.connection, work.tenant_no, [(job.id, spec)], are_new=False)
     if waiting is not None:
         wakes = [*wakes, *await update_blocked(work, job, waiting, spec, pool_no)]

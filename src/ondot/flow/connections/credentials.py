@@ -12,7 +12,14 @@ from typing import Final
 from ondot.flow.sealing import DataKey, from_text, to_text
 from ondot.flow.vault import NO_KEY, Vault
 from ondot.model.broker import BROKER_KINDS, parse_broker
-from ondot.model.connection import ConnectionSpec, Credential, find_references, list_credentials, replace_credentials
+from ondot.model.connection import (
+    ConnectionSpec,
+    Credential,
+    NoConnection,
+    find_references,
+    list_credentials,
+    replace_credentials,
+)
 from ondot.model.errors import InvalidBody, NoSecretKey
 from ondot.model.ids import TenantNo
 from ondot.model.secret import Hidden
@@ -20,14 +27,6 @@ from ondot.model.urls import host_of
 from ondot.store.secrets import SecretRow, find_secrets
 
 _PLACE: Final = "connection"
-
-
-class NoCredential(Exception):
-    """A secret of a connection is missing, or may not go where the connection leads."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message)
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +69,7 @@ async def seal(vault: Vault, tenant_no: TenantNo, spec: ConnectionSpec) -> Conne
 async def open_credentials(
     vault: Vault | None, tenant_no: TenantNo, name: str, spec: ConnectionSpec
 ) -> OpenedConnection:
-    """Raises NoCredential, or NoSecretKey if this process has no master key."""
+    """Raises NoConnection, or NoSecretKey if this process has no master key."""
     values: dict[str, str] = {}
     references = find_references(spec)
     rows: dict[str, SecretRow] = {}
@@ -80,9 +79,9 @@ async def open_credentials(
         async with vault.database.connection() as connection:
             rows = await find_secrets(connection, tenant_no, references)
     if missing := sorted(references - rows.keys()):
-        raise NoCredential(f"There is no secret {missing[0]!r}. Create it with `ondot secret set {missing[0]}`.")
+        raise NoConnection(f"There is no secret {missing[0]!r}. Create it with `ondot secret set {missing[0]}`.")
     if (why := _why_refused(rows, spec)) is not None:
-        raise NoCredential(why)
+        raise NoConnection(why)
     for place, value in list_credentials(spec):
         if isinstance(value, str):
             values[place] = value

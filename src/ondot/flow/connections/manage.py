@@ -9,14 +9,13 @@ from difflib import get_close_matches
 from typing import Final
 
 from ondot.flow.connections.credentials import (
-    NoCredential,
     check_references,
     keep_hidden,
     open_credentials,
     seal,
 )
 from ondot.flow.vault import Vault
-from ondot.model.connection import ConnectionSpec, find_references
+from ondot.model.connection import ConnectionSpec, NoConnection, find_references
 from ondot.model.errors import Conflict, NotFound
 from ondot.model.ids import TenantNo
 from ondot.store.audit import By, record_change
@@ -109,7 +108,7 @@ async def run_test(vault: Vault, tenant_no: TenantNo, name: str, check: CheckCon
 async def find_error(vault: Vault, tenant_no: TenantNo, row: ConnectionRow, check: CheckConnection) -> str | None:
     try:
         opened = await open_credentials(vault, tenant_no, row.name, row.spec)
-    except NoCredential as missing:
+    except NoConnection as missing:
         return missing.message
     return await check(tenant_no, opened.spec)
 

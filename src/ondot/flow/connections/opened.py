@@ -8,10 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from ondot.flow.connections.credentials import NoCredential, OpenedConnection, open_credentials
+from ondot.flow.connections.credentials import OpenedConnection, open_credentials
 from ondot.flow.connections.manage import describe_unknown
 from ondot.flow.shared_reads import SharedReads
 from ondot.flow.vault import Vault
+from ondot.model.connection import NoConnection
 from ondot.model.ids import TenantNo
 from ondot.store.connections import find_connections
 
@@ -29,7 +30,7 @@ class OpenedConnections:
         self._reads: SharedReads[_Key, OpenedConnection] = SharedReads()
 
     async def open(self, tenant_no: TenantNo, name: str) -> OpenedConnection:
-        """Raises NoCredential if there is none of this name, or a secret of it is missing; NoSecretKey, Unavailable."""
+        """Raises NoConnection if there is none of this name, or a secret of it is missing; NoSecretKey, Unavailable."""
         key = tenant_no, name
         kept = self._kept.get(key)
         if kept is not None and kept[0] > self._now_s():
@@ -42,7 +43,7 @@ class OpenedConnections:
         async with self._vault.database.connection() as connection:
             found = await find_connections(connection, tenant_no, [name])
             if name not in found:
-                raise NoCredential(await describe_unknown(connection, tenant_no, name))
+                raise NoConnection(await describe_unknown(connection, tenant_no, name))
         opened = await open_credentials(self._vault, tenant_no, name, found[name].spec)
         self._kept[key] = self._now_s() + KEPT_S, opened
         if len(self._kept) > KEPT:

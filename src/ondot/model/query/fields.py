@@ -54,7 +54,7 @@ _STATES: Final = tuple(state.value.lower() for state in State)
 _ORIGINS: Final = get_args(Origin)
 _LABEL = Field("label", Kind.LABEL, "A label, by its key.", "label.team=bi")
 _PAYLOAD = Field("payload", Kind.PAYLOAD, "A field of the payload, by its path.", "payload.customer.id=42")
-_TARGETS: Final = ("http", "function", "shell", "grpc", "workflow")
+_TARGETS: Final = ("http", "function", "shell", "grpc", "publish", "workflow")
 _POOL = Field("pool", Kind.NAME, "The pool.", "pool:gpu")
 
 

@@ -47,7 +47,7 @@ def not_acknowledged(address: BrokerAddress, place: Place, why: str) -> Refusal:
 
 
 def over_time(address: BrokerAddress, place: Place, within_s: float, *, was_sent: bool) -> Refusal:
-    message = f"{address} did not acknowledge the message to {place} within {within_s:g} s."
+    message = f"{address} did not acknowledge the message to {place} within its timeout of {within_s:g} s."
     sent = "It may be published all the same." if was_sent else "Nothing was sent."
     return Refusal("timeout", f"{message} {sent}", may_be_published=was_sent)
 
