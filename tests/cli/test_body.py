@@ -31,6 +31,21 @@ def test_flags_that_were_not_given_are_not_sent() -> None:
     assert body(function="hello") == {"target": {"function": "hello"}}
 
 
+@proves("E3")
+def test_a_grpc_method_is_one_flag() -> None:
+    given = body(grpc="api.example.com:443/shop.v1.Orders/Place", metadata=["x-team:bi"], tls=False)
+    target = {"address": "api.example.com:443", "method": "shop.v1.Orders/Place"}
+    assert given == {"target": {"grpc": {**target, "metadata": {"x-team": "bi"}, "tls": False}}}
+    assert body(tls=True, changes=True) == {"target": {"grpc": {"tls": True}}}
+    for flags, words in (
+        ({"grpc": "api.example.com:443"}, "has no method"),
+        ({"grpc": "a:1/b.C/D", "url": "http://x"}, "Give one of"),
+        ({"url": "http://x", "tls": False}, "needs --grpc"),
+    ):
+        with pytest.raises(typer.BadParameter, match=words):
+            body(**flags)
+
+
 def test_flags_become_the_long_form() -> None:
     assert body(
         name="report",

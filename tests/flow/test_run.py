@@ -17,7 +17,7 @@ from ondot.model.ids import DEFAULT_TENANT, ExecutionId, JobId, LeaseId
 from ondot.model.job import JobSpec, TargetSpec, decode_spec, encode_spec
 from ondot.model.outcome import Cancelled, Failed, Succeeded, timed_out
 from ondot.model.retry import Retry
-from ondot.model.target import AttemptTarget, FunctionTarget, HttpTarget, ShellTarget
+from ondot.model.target import AttemptTarget, FunctionTarget, GrpcTarget, HttpTarget, ShellTarget
 from ondot.ports.target import Call, End, Target, Targets
 from ondot.store.clock import DatabaseClock
 from ondot.store.queue import Leased
@@ -144,11 +144,12 @@ async def test_a_target_that_raises_fails_its_attempt_and_not_its_worker(message
     ("target", "default_s"),
     [
         (HttpTarget(url="http://there"), 300),
+        (GrpcTarget(address="there:1", method="a.B/C"), 300),
         (FunctionTarget(name="report"), None),
         (ShellTarget(command=("true",)), None),
     ],
 )
-async def test_only_an_http_call_has_a_default_timeout(target: TargetSpec, default_s: float | None) -> None:
+async def test_only_a_call_of_a_server_has_a_default_timeout(target: TargetSpec, default_s: float | None) -> None:
     seen: list[float | None] = []
 
     async def look(call: Call) -> Succeeded:
@@ -168,6 +169,8 @@ async def test_an_error_names_the_default_timeout_but_not_the_jobs_own() -> None
     by_default = (await attempt(leased_of(job(target=HttpTarget(url="http://there"))), over)).error or ""
     own = (await attempt(leased_of(job(target=HttpTarget(url="http://there"), timeout_s=300)), over)).error or ""
     assert "within 300 s, the default timeout of an HTTP call" in by_default
+    grpc = job(target=GrpcTarget(address="there:1", method="a.B/C"))
+    assert "the default timeout of a gRPC call" in ((await attempt(leased_of(grpc), over)).error or "")
     assert "set the job's `timeout`" in by_default
     assert '"is_default":true' in by_default
     assert "default" not in own

@@ -5,6 +5,7 @@ references to secrets, and for the private key best a reference. What is sealed 
 unchanged, as for headers.
 """
 
+import re
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
@@ -30,6 +31,7 @@ from ondot.model.target import GrpcTarget
 
 _PEM: Final = "-----BEGIN "
 _A_NAME: Final = "billing.internal"
+_NAME: Final = re.compile(r"[A-Za-z0-9_.:-]{1,253}")
 
 
 def _address(text: str) -> str:
@@ -63,7 +65,17 @@ def _pem(value: object) -> str | Hidden | None:
 
 def _tls(value: object) -> object:
     """`true` in full; None is no TLS."""
-    return {} if value is None or value is True else None if value is False else value
+    if value is None or isinstance(value, bool):
+        return None if value is False else {}
+    if not isinstance(value, dict):
+        raise ValueError("true, false, or an object with `ca`, `certificate`, `key` or `server_name`")  # noqa: TRY004
+    return value
+
+
+def _server_name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"a host's name, for example {_A_NAME}")
+    return name
 
 
 Pem = Annotated[Any, BeforeValidator(_pem), WithJsonSchema(HEADER_SCHEMA)]
@@ -82,7 +94,7 @@ class TlsBody(Body):
         default=None, description="The certificate to show, with `key`.", examples=[{"$secret": "client-certificate"}]
     )
     key: Pem | None = Field(default=None, description="Its private key.", examples=[{"$secret": "client-key"}])
-    server_name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[A-Za-z0-9_.:-]+$")] | None = Field(
+    server_name: Annotated[str, AfterValidator(_server_name)] | None = Field(
         default=None, description="The name in the server's certificate. Default: the host.", examples=[_A_NAME]
     )
 
