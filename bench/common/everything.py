@@ -30,6 +30,7 @@ QUESTIONS = (
         "limit",
         "lifecycle",
         "http",
+        "grpc",
         "submit",
         "enqueue",
         "arguments",
