@@ -422,6 +422,17 @@ async def test_a_server_without_tls_is_named_with_what_to_do(caller: GrpcCaller,
     assert "set `tls` to false" in failed.error.message
 
 
+@proves("E3")
+@pytest.mark.parametrize("package", ["grpc.aio", "google.rpc.status_pb2", "grpc_reflection.v1alpha.reflection_pb2"])
+async def test_a_worker_without_the_extra_says_how_to_install_it_and_another_may_try(
+    caller: GrpcCaller, shop: Shop, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    failed = failure_of(await caller.call(of(shop), a_call(payload={})), "not_started")
+    assert "pip install 'ondot[grpc]'" in failed.error.message
+    assert failed.retryable
+
+
 # Servers that misbehave ----------------------------------------------------------------------------------------------
 
 

@@ -1,6 +1,7 @@
 """The types of a server's methods by its reflection (E3): version 1 of the protocol, else v1alpha, which is the same
 under another name. What a server answers is bounded: a hostile one must not fill the worker's memory."""
 
+import asyncio
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Final
@@ -19,10 +20,13 @@ async def read_types(grpc: ModuleType, wire: Any, service: str, metadata: Metada
     """Raises BadTypes, or grpc.aio.AioRpcError as the server answered."""
     for version in _VERSIONS:
         try:
-            return Types(await _read_files(grpc, wire, version, service, metadata, timeout_s))
+            files = await _read_files(grpc, wire, version, service, metadata, timeout_s)
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNIMPLEMENTED:
                 raise
+        else:
+            # In a thread: megabytes of types take a second.
+            return await asyncio.to_thread(Types, files)
     raise BadTypes(
         "The server has no reflection, which would describe the method: turn it on, or give the types as"
         " `descriptor_set` in the job."

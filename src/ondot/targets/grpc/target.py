@@ -33,7 +33,7 @@ from ondot.targets.grpc.status import connect_timed_out, report_error
 from ondot.targets.text import one_line
 
 TYPES_FOR_S: Final = 300.0
-MAX_TYPES: Final = 256
+MAX_TYPES: Final = 64
 """Servers and descriptor sets whose types are remembered."""
 LARGE: Final = 64 * 1024
 """Larger messages are read in a thread: a megabyte takes 0.2 s."""
