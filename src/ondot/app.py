@@ -447,16 +447,23 @@ async def open_sinks(database: Database) -> AsyncIterator["Sinks"]:
 
 
 def open_sink_sender(database: Database) -> "Sender":
+    from ondot.flow.connections.opened import OpenedConnections
     from ondot.flow.outgoing import Outgoing
     from ondot.flow.signing import Signing
+    from ondot.flow.sinks.by_broker import BrokerSender
+    from ondot.flow.sinks.by_webhook import WebhookSender
     from ondot.flow.sinks.send import Sender
     from ondot.flow.vault import Vault
     from ondot.kms import open_kms
     from ondot.targets.http.target import HttpCaller
+    from ondot.targets.publish.publishers import OpenPublishers
 
     vault = Vault(database, open_kms(database.settings.secret_key))
     reach_of, keys_for = Outgoing(database).reach_of, Signing(vault).keys_for
-    return Sender(vault, HttpCaller(reach_of=reach_of, keys_for=keys_for, now=database.clock.now))
+    return Sender(
+        WebhookSender(vault, HttpCaller(reach_of=reach_of, keys_for=keys_for, now=database.clock.now)),
+        BrokerSender(OpenPublishers(), OpenedConnections(vault), reach_of),
+    )
 
 
 # The database --------------------------------------------------------------------------------------------------------

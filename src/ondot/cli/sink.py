@@ -20,6 +20,13 @@ ALL_ENDS = (
     "ondot.execution.cancelled",
     "ondot.execution.skipped",
 )
+KIND_OF = {
+    **dict.fromkeys(("stream", "list", "channel"), "redis"),
+    "topic": "kafka",
+    **dict.fromkeys(("exchange", "routing_key"), "rabbitmq"),
+    "subject": "nats",
+}
+"""The broker that a flag belongs to."""
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The sink's name.", show_default=False)]
 Types = Annotated[
@@ -32,6 +39,10 @@ Types = Annotated[
 ]
 Webhook = Annotated[str | None, typer.Option("--webhook", metavar="URL", help="Send signed JSON to this address.")]
 Batch = Annotated[int | None, typer.Option("--batch", metavar="COUNT", help="Events in one request of a webhook.")]
+Connection = Annotated[
+    str | None,
+    typer.Option("--connection", metavar="NAME", help="Send to the broker of this connection (`ondot connection`)."),
+]
 Pools = Annotated[
     list[str] | None, typer.Option("--pool", metavar="POOL", help="Only events of jobs in this pool; again for more.")
 ]
@@ -50,6 +61,16 @@ def add(
     type_: Types = None,
     webhook: Webhook = None,
     batch: Batch = None,
+    connection: Connection = None,
+    topic: Annotated[str | None, typer.Option(metavar="NAME", help="Kafka: the topic.")] = None,
+    exchange: Annotated[str | None, typer.Option(metavar="NAME", help="RabbitMQ: the exchange.")] = None,
+    routing_key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="RabbitMQ: the routing key; without --exchange a queue.")
+    ] = None,
+    stream: Annotated[str | None, typer.Option(metavar="NAME", help="Redis: a stream.")] = None,
+    list__: Annotated[str | None, typer.Option("--list", metavar="NAME", help="Redis: a list.")] = None,
+    channel: Annotated[str | None, typer.Option(metavar="NAME", help="Redis: a channel, which keeps nothing.")] = None,
+    subject: Annotated[str | None, typer.Option(metavar="NAME", help="NATS: the subject.")] = None,
     pool: Pools = None,
     label: Labels = None,
     results: Results = False,
@@ -62,7 +83,9 @@ def add(
         body["pools"] = pool
     if label:
         body["labels"] = dict(_pair(each) for each in label)
-    body |= _place(webhook, batch)
+    places = {"stream": stream, "list": list__, "channel": channel, "topic": topic, "exchange": exchange}
+    places |= {"routing_key": routing_key, "subject": subject}
+    body |= _place(webhook, batch, connection, {name: value for name, value in places.items() if value is not None})
     try:
         made = ask(lambda client: client.put_sink(name, body, reason=reason))
     except InvalidBody as refusal:
@@ -134,10 +157,20 @@ def try_out(name: Name, output: Output = Format.TABLE) -> None:
         raise typer.Exit(FAILED)
 
 
-def _place(webhook: str | None, batch: int | None) -> dict[str, Any]:
-    if webhook is None:
-        raise typer.BadParameter("Give --webhook.")
-    return {"webhook": {"url": webhook, **({} if batch is None else {"batch": batch})}}
+def _place(webhook: str | None, batch: int | None, connection: str | None, named: dict[str, str]) -> dict[str, Any]:
+    """`named`: the flags for a place in a broker that were given, by their field."""
+    if (webhook is None) == (connection is None):
+        raise typer.BadParameter("Give one of --webhook and --connection.")
+    if webhook is not None:
+        if named:
+            raise typer.BadParameter(f"--{next(iter(named)).replace('_', '-')} belongs to --connection.")
+        return {"webhook": {"url": webhook, **({} if batch is None else {"batch": batch})}}
+    if batch is not None:
+        raise typer.BadParameter("--batch belongs to --webhook: brokers get batches anyway.")
+    kinds = {KIND_OF[name] for name in named}
+    if len(kinds) != 1:
+        raise typer.BadParameter("Say where in the broker: --topic, --routing-key, --stream, --list or --subject.")
+    return {kinds.pop(): {"connection": connection, **named}}
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -523,7 +523,11 @@ def sink_state(sink: Json) -> str:
 
 
 def sink_place(sink: Json) -> str:
-    to = sink[sink["kind"]]["url"]
+    if sink["kind"] != "webhook":
+        fields = dict(sink[sink["kind"]])
+        connection = fields.pop("connection")
+        return f"{connection}: {', '.join(f'{name} {value}' for name, value in fields.items())}"
+    to = sink["webhook"]["url"]
     return to if isinstance(to, str) else f"secret {to['$secret']}"
 
 

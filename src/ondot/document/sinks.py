@@ -3,19 +3,25 @@
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field
+from msgspec import structs
+from pydantic import AfterValidator, Field, model_validator
 
 from ondot.document.channels import SecretUrl
-from ondot.document.fields import Body, Headers, Labels, PoolName
+from ondot.document.fields import Body, Headers, Labels, PoolName, sentence
 from ondot.document.reading import read_form
 from ondot.document.rules import POOL_NAME
+from ondot.model.broker import KafkaPlace, NatsPlace, RabbitMQPlace, RedisPlace
 from ondot.model.channel import WebhookChannel, render_channel
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters
-from ondot.model.sink import KINDS, MAX_BATCH, PATTERNS, TYPES, SinkSpec, WebhookPlace, kind_of
+from ondot.model.sink import KINDS, MAX_BATCH, PATTERNS, TYPES, BrokerPlace, SinkPlace, SinkSpec, WebhookPlace, kind_of
 
 EXAMPLE: Final = 'for example {"types": ["ondot.execution.failed"], "webhook": {"url": "https://example.com/events"}}'
 MOST_POOLS: Final = 50
+LONGEST_NAME: Final = 255
 _NAME: Final = re.compile(POOL_NAME)
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
+_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
+_SUBJECT: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]+(\.[^\s.*>\x00-\x1f\x7f]+)*")
 
 
 def _type(text: str) -> str:
@@ -28,6 +34,40 @@ def _each_once(items: list[str]) -> list[str]:
     return list(dict.fromkeys(items))
 
 
+def _plain(name: str) -> str:
+    if _CONTROL.search(name):
+        raise ValueError("text without control characters")
+    return name
+
+
+def _short(name: str) -> str:
+    """AMQP's limit counts bytes."""
+    if len(_plain(name).encode()) > LONGEST_NAME:
+        raise ValueError(f"text of at most {LONGEST_NAME} bytes")
+    return name
+
+
+def _topic(name: str) -> str:
+    if not _TOPIC.fullmatch(name):
+        raise ValueError("a topic: 1 to 249 letters, digits, . _ and -")
+    return name
+
+
+def _subject(name: str) -> str:
+    if len(name) > LONGEST_NAME or not _SUBJECT.fullmatch(name):
+        raise ValueError('a subject without blanks and wildcards, for example "orders.paid"')
+    return name
+
+
+def _connection(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError("the name of a connection: at most 63 lower-case letters, digits, _ . and -")
+    return name
+
+
+RedisName = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain)]
+Short = Annotated[str, AfterValidator(_short)]
+ConnectionName = Annotated[str, AfterValidator(_connection)]
 EventType = Annotated[str, AfterValidator(_type), Field(json_schema_extra={"enum": [*PATTERNS, *TYPES]})]
 
 
@@ -43,6 +83,58 @@ class SinkWebhookBody(Body):
         description="How many events a request has at most. Above 1 its body is a JSON array of events.",
         examples=[100],
     )
+
+
+class SinkBrokerBody(Body):
+    connection: ConnectionName = Field(
+        description="The connection that has the address and the credentials.", examples=["kafka-main"]
+    )
+
+
+class SinkRedisBody(SinkBrokerBody):
+    """A stream, a list or a channel."""
+
+    stream: RedisName | None = Field(default=None, description="Add an entry to this stream.", examples=["events"])
+    list: RedisName | None = Field(default=None, description="Append to this list.", examples=["events"])
+    channel: RedisName | None = Field(
+        default=None, description="Publish to this channel, which keeps nothing.", examples=["events"]
+    )
+    max_length: Annotated[int, Field(ge=1, le=10**12)] | None = Field(
+        default=None, description="About how many entries the stream keeps.", examples=[100000]
+    )
+
+    @model_validator(mode="after")
+    def _one(self) -> "SinkRedisBody":
+        if sum(each is not None for each in (self.stream, self.list, self.channel)) != 1:
+            raise sentence('`redis` takes exactly one of `stream`, `list` and `channel`, such as {"stream": "events"}.')
+        if self.max_length is not None and self.stream is None:
+            raise sentence("`max_length` is for a `stream`: leave it out.")
+        return self
+
+
+class SinkKafkaBody(SinkBrokerBody):
+    """A topic. The key of a message is the execution or the job."""
+
+    topic: Annotated[str, AfterValidator(_topic)] = Field(description="The topic.", examples=["ondot-events"])
+
+
+class SinkRabbitMQBody(SinkBrokerBody):
+    """An exchange and a routing key; without an exchange the name of a queue."""
+
+    exchange: Short = Field(default="", description="The exchange. Empty: the default one.", examples=["events"])
+    routing_key: Short = Field(default="", description="The routing key, or the queue.", examples=["ondot.events"])
+
+    @model_validator(mode="after")
+    def _some(self) -> "SinkRabbitMQBody":
+        if not self.exchange and not self.routing_key:
+            raise sentence('`rabbitmq` needs an `exchange`, or a queue as `routing_key`, such as "ondot.events".')
+        return self
+
+
+class SinkNatsBody(SinkBrokerBody):
+    """A subject."""
+
+    subject: Annotated[str, AfterValidator(_subject)] = Field(description="The subject.", examples=["ondot.events"])
 
 
 class SinkBody(Body):
@@ -63,6 +155,18 @@ class SinkBody(Body):
     webhook: SinkWebhookBody | None = Field(
         default=None, description="A signed HTTP call.", examples=[{"url": "https://example.com/events"}]
     )
+    redis: SinkRedisBody | None = Field(
+        default=None, description="Redis.", examples=[{"connection": "redis-main", "stream": "events"}]
+    )
+    kafka: SinkKafkaBody | None = Field(
+        default=None, description="Kafka.", examples=[{"connection": "kafka-main", "topic": "ondot-events"}]
+    )
+    rabbitmq: SinkRabbitMQBody | None = Field(
+        default=None, description="RabbitMQ.", examples=[{"connection": "rabbit", "routing_key": "ondot.events"}]
+    )
+    nats: SinkNatsBody | None = Field(
+        default=None, description="NATS.", examples=[{"connection": "nats-main", "subject": "ondot.events"}]
+    )
 
 
 def check_name(name: str) -> str:
@@ -82,10 +186,8 @@ def read_sink(raw: object) -> SinkSpec:
         got = f"got {' and '.join(given)}" if given else "got none of them"
         message = f"A sink has exactly one of {', '.join(KINDS)}, {got}."
         raise InvalidBody(message, (Fault("", message),))
-    assert body.webhook is not None
-    place = WebhookPlace(url=body.webhook.url, headers=body.webhook.headers, batch=body.webhook.batch)
     return SinkSpec(
-        place=place,
+        place=_place(body),
         types=tuple(body.types),
         pools=tuple(body.pools),
         labels=dict(body.labels),
@@ -93,11 +195,33 @@ def read_sink(raw: object) -> SinkSpec:
     )
 
 
+def _place(body: SinkBody) -> SinkPlace:
+    if body.redis is not None:
+        redis = body.redis
+        redis_place = RedisPlace(
+            stream=redis.stream, list=redis.list, channel=redis.channel, max_length=redis.max_length
+        )
+        return BrokerPlace(connection=redis.connection, place=redis_place)
+    if body.kafka is not None:
+        return BrokerPlace(connection=body.kafka.connection, place=KafkaPlace(topic=body.kafka.topic))
+    if body.rabbitmq is not None:
+        rabbitmq = RabbitMQPlace(exchange=body.rabbitmq.exchange, routing_key=body.rabbitmq.routing_key)
+        return BrokerPlace(connection=body.rabbitmq.connection, place=rabbitmq)
+    if body.nats is not None:
+        return BrokerPlace(connection=body.nats.connection, place=NatsPlace(subject=body.nats.subject))
+    assert body.webhook is not None
+    return WebhookPlace(url=body.webhook.url, headers=body.webhook.headers, batch=body.webhook.batch)
+
+
 def render_sink(spec: SinkSpec) -> dict[str, Any]:
     """The sink as outputs show it: references by name, other credentials as `•••`."""
     place = spec.place
-    channel = WebhookChannel(url=place.url, headers=place.headers)
-    shown = render_channel(channel) | ({"batch": place.batch} if place.batch > 1 else {})
+    if isinstance(place, WebhookPlace):
+        channel = WebhookChannel(url=place.url, headers=place.headers)
+        shown = render_channel(channel) | ({"batch": place.batch} if place.batch > 1 else {})
+    else:
+        fields = structs.asdict(place.place)
+        shown = {"connection": place.connection} | {name: value for name, value in fields.items() if value}
     return {
         "types": list(spec.types),
         "pools": list(spec.pools),
@@ -109,5 +233,7 @@ def render_sink(spec: SinkSpec) -> dict[str, Any]:
 
 def render_place(spec: SinkSpec) -> str:
     """Where it sends, in one line."""
+    if isinstance(spec.place, BrokerPlace):
+        return f"{spec.place.place} of {spec.place.connection}"
     url = render_sink(spec)["webhook"]["url"]
     return url if isinstance(url, str) else f"secret {url['$secret']}"

@@ -10,6 +10,7 @@ from typing import Final, Literal, assert_never
 import msgspec
 from msgspec import Struct
 
+from ondot.model.broker import BROKER_KINDS, Place, kind_of_place
 from ondot.model.channel import Credential
 
 SINK_FAILS: Final = "sink"
@@ -44,10 +45,17 @@ class WebhookPlace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fi
     batch: int = 1
 
 
-SinkPlace = WebhookPlace
+class BrokerPlace(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="broker"):
+    """A place in the broker of a connection."""
 
-SinkKind = Literal["webhook"]
-KINDS: Final[tuple[SinkKind, ...]] = ("webhook",)
+    connection: str
+    place: Place
+
+
+SinkPlace = WebhookPlace | BrokerPlace
+
+SinkKind = Literal["webhook", "redis", "kafka", "rabbitmq", "nats"]
+KINDS: Final[tuple[SinkKind, ...]] = ("webhook", *BROKER_KINDS)
 
 
 class SinkSpec(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -85,6 +93,8 @@ def kind_of(place: SinkPlace) -> SinkKind:
     match place:
         case WebhookPlace():
             return "webhook"
+        case BrokerPlace():
+            return kind_of_place(place.place)
         case _:
             assert_never(place)
 

@@ -14,18 +14,17 @@ from ondot.api.request_body import JsonBody
 from ondot.api.responses import Page
 from ondot.api.routes.channels import read_cursor
 from ondot.document.sinks import SinkBody, check_name, read_sink, render_sink
-from ondot.flow.channels.credentials import find_references
 from ondot.flow.sinks.manage import (
-    as_channel,
     pause_sink,
     read_sink_row,
     read_sink_rows,
+    references_of,
     remove_sink,
     save_sink,
     send_test_event,
 )
 from ondot.model.access import Caller, Right
-from ondot.model.sink import SinkKind, SinkSpec, kind_of
+from ondot.model.sink import SinkKind, SinkSpec, WebhookPlace, kind_of
 from ondot.store.sinks import Lag, SinkRow
 
 router = APIRouter(tags=["sinks"], dependencies=[Depends(only_known_parameters)])
@@ -41,6 +40,10 @@ class SinkOut(BaseModel):
     labels: dict[str, str]
     results: bool
     webhook: dict[str, Any] | None = None
+    redis: dict[str, Any] | None = None
+    kafka: dict[str, Any] | None = None
+    rabbitmq: dict[str, Any] | None = None
+    nats: dict[str, Any] | None = None
     is_paused: bool
     waiting: int = Field(description="Events that it has not sent; counted up to some thousands.")
     waiting_since: datetime | None = Field(description="When the oldest of them happened.")
@@ -164,7 +167,9 @@ def sink_out(row: SinkRow, lag: Lag) -> SinkOut:
 
 def _admit(caller: Caller, spec: SinkSpec) -> SinkSpec:
     """The rights that the writer of a job needs too: to refer to secrets, and to reach private addresses."""
-    if find_references(as_channel(spec.place)):
+    if references_of(spec.place):
         caller.require(Right.SECRETS_USE)
+    if not isinstance(spec.place, WebhookPlace):
+        return spec  # the connection says where it may lead
     only_public = Right.PRIVATE_TARGETS not in caller.rights
     return structs.replace(spec, place=structs.replace(spec.place, only_public=only_public))

@@ -16,7 +16,8 @@ from uuid import UUID
 from ondot.flow.alerts.conditions import clear_condition, report_condition
 from ondot.flow.sinks.horizon import Horizon
 from ondot.flow.sinks.make_events import make_events
-from ondot.flow.sinks.send import Sender, Sent
+from ondot.flow.sinks.send import Sender
+from ondot.flow.sinks.sent import Sent
 from ondot.model.errors import Unavailable
 from ondot.model.sink import SINK_FAILS
 from ondot.model.sink_event import SinkEvent
@@ -107,7 +108,7 @@ class SinkDelivery:
             if not rows:
                 return
             events = await make_events(connection, sink, tenant.name, rows)
-        sent = await self._sender.send(sink, sink.spec, events) if events else Sent()
+        sent = await self._sender.send(sink, events) if events else Sent()
         _count(sink, sent)
         if not sent.failed:
             await self._advance(sink, rows[-1].no, sent)

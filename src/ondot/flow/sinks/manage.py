@@ -12,13 +12,15 @@ from msgspec import structs
 
 from ondot.flow.alerts.conditions import clear_condition
 from ondot.flow.channels.credentials import check_references, find_references, keep_hidden, seal
+from ondot.flow.connections.manage import describe_unknown
 from ondot.flow.vault import Vault
-from ondot.flow.work import begin
+from ondot.flow.work import Work, begin
 from ondot.model.channel import WebhookChannel
-from ondot.model.errors import Conflict, NotFound
+from ondot.model.errors import Conflict, InvalidBody, NotFound
 from ondot.model.ids import TenantNo
-from ondot.model.sink import SINK_FAILS, SinkPlace, SinkSpec, kind_of
+from ondot.model.sink import SINK_FAILS, BrokerPlace, SinkPlace, SinkSpec, WebhookPlace, kind_of
 from ondot.store.audit import Action, By, record_change
+from ondot.store.connections import find_connections
 from ondot.store.database import Database
 from ondot.store.sinks import (
     Lag,
@@ -54,15 +56,13 @@ async def save_sink(
     database: Database, vault: Vault, tenant_no: TenantNo, name: str, spec: SinkSpec, *, by: By
 ) -> SinkRow:
     """Create or replace a sink. The caller has checked the right to refer to secrets."""
-    await check_references(vault, tenant_no, as_channel(spec.place))
+    if isinstance(spec.place, WebhookPlace):
+        await check_references(vault, tenant_no, as_channel(spec.place))
     async with begin(database, tenant_no) as work:
         before = await lock_sink(work.connection, tenant_no, name)
         if before is None and await count_sinks(work.connection, tenant_no) >= MOST:
             raise Conflict(f"There are {MOST} sinks, which is the limit: delete those that nobody needs.")
-        stored = None if before is None else as_channel(before.spec.place)
-        sealed = await seal(vault, tenant_no, keep_hidden(as_channel(spec.place), stored))
-        assert isinstance(sealed, WebhookChannel)
-        place = structs.replace(spec.place, url=sealed.url, headers=sealed.headers)
+        place = await _admit_place(vault, work, spec.place, None if before is None else before.spec.place)
         id_, version = await put_sink(
             work.connection, database.clock.new_id(), tenant_no, name, structs.replace(spec, place=place), by=by.actor
         )
@@ -71,7 +71,7 @@ async def save_sink(
             "name": name,
             "kind": kind_of(place),
             "types": list(spec.types),
-            "secrets": sorted(find_references(as_channel(place))) or None,
+            "secrets": sorted(references_of(place)) or None,
         }
         await record_change(work.connection, tenant_no, by, action, id_, detail)
         row = await get_sink(work.connection, tenant_no, name)
@@ -151,7 +151,30 @@ async def send_test_event(database: Database, tenant_no: TenantNo, name: str, *,
         await asyncio.sleep(TEST_LOOKS_S)
 
 
-def as_channel(place: SinkPlace) -> WebhookChannel:
+async def _admit_place(vault: Vault, work: Work, wanted: SinkPlace, stored: SinkPlace | None) -> SinkPlace:
+    """The place as it is stored. Raises InvalidBody for a connection that does not exist, or is of another kind."""
+    if isinstance(wanted, BrokerPlace):
+        found = (await find_connections(work.connection, work.tenant_no, [wanted.connection])).get(wanted.connection)
+        if found is None:
+            raise InvalidBody(await describe_unknown(work.connection, work.tenant_no, wanted.connection))
+        if found.spec.kind != kind_of(wanted):
+            raise InvalidBody(
+                f"The connection {wanted.connection!r} is of the kind {found.spec.kind}, and the sink says"
+                f" {kind_of(wanted)}. Name another connection."
+            )
+        return wanted
+    before = as_channel(stored) if isinstance(stored, WebhookPlace) else None
+    sealed = await seal(vault, work.tenant_no, keep_hidden(as_channel(wanted), before))
+    assert isinstance(sealed, WebhookChannel)
+    return structs.replace(wanted, url=sealed.url, headers=sealed.headers)
+
+
+def references_of(place: SinkPlace) -> frozenset[str]:
+    """The names of the secrets that it refers to by itself."""
+    return find_references(as_channel(place)) if isinstance(place, WebhookPlace) else frozenset()
+
+
+def as_channel(place: WebhookPlace) -> WebhookChannel:
     """Its credentials are kept as those of a channel."""
     return WebhookChannel(url=place.url, headers=place.headers, only_public=place.only_public)
 
