@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from ondot.flow.connections.credentials import NoCredential
 from ondot.flow.connections.opened import OpenedConnections
 from ondot.flow.sinks.sent import Sent
 from ondot.model.addresses import Reach
 from ondot.model.broker import kind_of_place
-from ondot.model.connection import broker_of
+from ondot.model.connection import NoConnection, broker_of
 from ondot.model.errors import Misconfigured, NoSecretKey
 from ondot.model.event import STRUCTURED
 from ondot.model.ids import TenantNo
@@ -58,7 +57,7 @@ class BrokerSender:
                 reach = reach.only_public(NO_RIGHT)
             async with self._publishers.use(broker_of(opened.spec), reach) as publisher:
                 sent = await _publish(publisher, place, events)
-        except (NoCredential, NoSecretKey, Misconfigured) as error:
+        except (NoConnection, NoSecretKey, Misconfigured) as error:
             return Sent(failed=list(events), error=error.message)
         sent.error = None if sent.error is None else Scrubber(opened.hidden).text(sent.error)
         return sent
