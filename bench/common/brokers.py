@@ -179,6 +179,31 @@ class Redis(Broker):
         return False
 
 
+class RedisSentinel(Broker):
+    """One that watches a master, which it calls `mymaster`, and promotes a replica half a second after it is gone."""
+
+    program = "redis-sentinel"
+    package = "redis-sentinel"
+
+    def __init__(self, master: Redis) -> None:
+        super().__init__()
+        self._master = master
+
+    @property
+    def url(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{self.port}/mymaster/0"
+
+    def command(self) -> Sequence[str]:
+        settings = self.directory / "sentinel.conf"
+        if not settings.exists():
+            settings.write_text(
+                f"port {self.port}\nbind 127.0.0.1\ndir {self.directory}\n"
+                f"sentinel monitor mymaster 127.0.0.1 {self._master.port} 1\n"
+                "sentinel down-after-milliseconds mymaster 500\nsentinel failover-timeout mymaster 3000\n"
+            )
+        return (self._find(), str(settings))
+
+
 class Kafka(Broker):
     program = "kafka"
     package = "maven default-jre-headless"

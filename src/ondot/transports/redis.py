@@ -18,7 +18,7 @@ from ondot.model.redis_urls import parse_redis_url
 from ondot.ports.transport import OnBeat, OnWake, Wake
 from ondot.store.database import Database
 from ondot.transports.listening import OnAnswer, keep_listening
-from ondot.transports.redis_client import open_redis
+from ondot.transports.redis_client import close_redis, open_redis
 from ondot.transports.wire import encode_beat, encode_wake, receive
 
 KEPT: Final = 1000
@@ -60,7 +60,7 @@ class RedisTransport:
         await keep_listening(self.name, self._database, reading.read)
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await close_redis(self._client)
 
     def stream(self, pool_no: PoolNo) -> bytes:
         return f"{{{self._prefix}}}:pool:{pool_no}".encode()
@@ -72,7 +72,7 @@ class RedisTransport:
         try:
             yield client
         finally:
-            await client.aclose()
+            await close_redis(client)
 
     async def _add(self, messages: Sequence[tuple[PoolNo, bytes]], expires_s: int | None = None) -> None:
         if not messages:
@@ -103,6 +103,7 @@ class _Reading:
             on_answer()
             while True:
                 found = await client.xread(dict(self._last), count=AT_ONCE, block=BLOCKED_MS)
+                _end_if_cancelled()
                 on_answer()
                 for stream, entries in found:
                     for entry_id, fields in entries:
@@ -122,6 +123,13 @@ class _Reading:
             end = newest[0][0] if newest else FROM_THE_BEGINNING
             if last is None or _as_numbers(end) < _as_numbers(last):
                 self._last[stream] = end if last is None else FROM_THE_BEGINNING
+
+
+def _end_if_cancelled() -> None:
+    """The client sends by `asyncio.wait_for`, which in Python 3.11 swallows a cancellation that comes while it ends."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _as_numbers(entry_id: Id) -> tuple[int, int]:

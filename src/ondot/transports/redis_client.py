@@ -42,3 +42,11 @@ def open_redis(address: RedisAddress, *, timeout_s: float) -> "Redis | RedisClus
         case "cluster":
             nodes = [ClusterNode(host, port) for host, port in address.hosts]
             return RedisCluster(startup_nodes=nodes, **options, **known)
+
+
+async def close_redis(client: Any) -> None:
+    """With the clients of the Sentinels, which it leaves open."""
+    await client.aclose()
+    manager = getattr(getattr(client, "connection_pool", None), "sentinel_manager", None)
+    for sentinel in getattr(manager, "sentinels", ()):
+        await sentinel.aclose()
