@@ -1,12 +1,13 @@
 """A client inside a benchmark: the flow that the API calls, on its own connections, with real wake-ups."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from structlog.testing import capture_logs
 
+from ondot.app import open_transports
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.submit import submit
@@ -14,7 +15,6 @@ from ondot.model.ids import DEFAULT_TENANT, JobId, TenantNo
 from ondot.model.job import JobSpec
 from ondot.settings import load_settings
 from ondot.store.database import Database, open_database
-from ondot.transports.postgres import PostgresTransport
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +35,20 @@ class Client:
 
 
 @asynccontextmanager
-async def client(url: str) -> AsyncIterator[Client]:
+async def client(url: str, settings: Mapping[str, str] | None = None) -> AsyncIterator[Client]:
+    """`settings`: of the fleet, as environment."""
+    given = {name.removeprefix("ONDOT_").lower(): value for name, value in (settings or {}).items()}
     with capture_logs():
-        database = await open_database(load_settings(database_url=url))
-    dispatcher = Dispatcher(PostgresTransport(database))
-    waking = asyncio.create_task(dispatcher.run())
+        database = await open_database(load_settings(database_url=url, **given))
     try:
-        await database.read_clock()
-        yield Client(database, dispatcher)
+        async with open_transports(database) as transports:
+            dispatcher = Dispatcher(transports)
+            waking = asyncio.create_task(dispatcher.run())
+            try:
+                await database.read_clock()
+                yield Client(database, dispatcher)
+            finally:
+                waking.cancel()
+                await asyncio.gather(waking, return_exceptions=True)
     finally:
-        waking.cancel()
-        await asyncio.gather(waking, return_exceptions=True)
         await database.close()

@@ -36,7 +36,8 @@ QUESTIONS = (
         "arguments",
         "latency",
     ),
-    *("punctual", "herd", "rest", "running", "backlog", "tenants", "days", "snapshot", "alerts", "peers"),
+    *("punctual", "herd", "rest", "running", "backlog", "tenants", "days", "snapshot", "alerts", "transports"),
+    "peers",
 )
 LONGEST_S = 3_600
 

@@ -44,6 +44,8 @@ class Fleet:
     postmaster: psutil.Process | None
     directory: Path
     members: list[tuple[str, psutil.Popen]] = field(default_factory=list)
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of every role that is started from now on, and of clients, e.g. ONDOT_TRANSPORT."""
 
     def start(self, role: str, *words: str, **settings: str) -> psutil.Popen:
         """Start `ondot <role> <words>`; settings as environment, e.g. ONDOT_SLOTS="1000"."""
@@ -52,7 +54,7 @@ class Fleet:
         path = os.pathsep.join([str(HERE), *filter(None, [kept.get("PYTHONPATH")])])
         process = psutil.Popen(
             [sys.executable, "-m", "ondot", role, *words],
-            env=kept | ours | settings | {"PYTHONPATH": path},
+            env=kept | ours | self.settings | settings | {"PYTHONPATH": path},
             cwd=self.directory,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

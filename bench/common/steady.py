@@ -5,6 +5,7 @@ WAL and processor time between the same instants are divided by those rows.
 """
 
 import asyncio
+import os
 import subprocess
 import sys
 import time
@@ -98,6 +99,7 @@ def _submitter(started: Fleet, spec: JobSpec, backlog: int) -> psutil.Popen:
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         cwd=started.directory,
+        env={**os.environ, **started.settings},
         text=True,
     )
     process.stdin.write(encode_spec(spec) + "\n")

@@ -1,4 +1,5 @@
-"""A process that submits one-time jobs due now, in batches, by the code that the API runs (`flow.submit`).
+"""A process that submits one-time jobs due now, in batches, by the code that the API runs (`flow.submit`), with the
+transport of ONDOT_TRANSPORT.
 
     python submitter.py <database url> <jobs not ended, at most>        the spec on the first line of stdin
 
@@ -12,6 +13,7 @@ import sys
 
 import uvloop
 
+from ondot.app import open_transports
 from ondot.flow.dispatch import Dispatcher
 from ondot.flow.new_jobs import Accepted
 from ondot.flow.submit import submit
@@ -19,7 +21,6 @@ from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.job import JobSpec, decode_spec
 from ondot.settings import load_settings
 from ondot.store.database import Database, open_database
-from ondot.transports.postgres import PostgresTransport
 
 BATCH = 1_000
 IN_FLIGHT = 2
@@ -77,9 +78,9 @@ async def main(url: str, most: int) -> None:
     spec = decode_spec(sys.stdin.readline())
     database = await open_database(load_settings(database_url=url))
     await database.read_clock()
-    dispatcher = Dispatcher(PostgresTransport(database))
-    submitter = Submitter(database, dispatcher, spec, most)
-    async with asyncio.TaskGroup() as group:
+    async with open_transports(database) as transports, asyncio.TaskGroup() as group:
+        dispatcher = Dispatcher(transports)
+        submitter = Submitter(database, dispatcher, spec, most)
         others = [group.create_task(submitter.look()), group.create_task(dispatcher.run())]
         submitting = [group.create_task(submitter.submit()) for _ in range(IN_FLIGHT)]
         ended = asyncio.Event()
