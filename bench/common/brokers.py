@@ -7,6 +7,7 @@ installs all of them. Kafka comes from Maven, once for each machine, into a dire
 """
 
 import fcntl
+import json
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import ClassVar, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 import psutil
 from started import free_port
@@ -350,6 +351,12 @@ class Etcd(Broker):
     @property
     def url(self) -> str:
         return f"{self.scheme}://127.0.0.1:{self.port}"
+
+    def call(self, path: str, **body: object) -> dict[str, Any]:
+        """As an operator would, by HTTP: `call("lease/leases")`."""
+        with urllib.request.urlopen(f"{self.url}/v3/{path}", json.dumps(body).encode(), timeout=10) as answer:
+            reply: dict[str, Any] = json.load(answer)
+            return reply
 
     def wipe(self) -> None:
         """Remove its data, while it does not run."""

@@ -51,6 +51,9 @@ def main() -> None:
         "--directory", type=Path, default=None, help="where to write the journal, the logs and the report"
     )
     parser.add_argument("--at-once", type=int, default=2, help="how many sequences of faults run at the same time")
+    parser.add_argument(
+        "--coordination", choices=["postgres", "etcd"], default="postgres", help="where schedulers hold their leases"
+    )
     parser.add_argument("--no-old-days", action="store_true", help="without days past their retention")
     parser.add_argument("--no-standby", action="store_true", help="without failover to a synchronous standby")
     parser.add_argument(
@@ -63,6 +66,9 @@ def main() -> None:
     how = parser.parse_args()
     seed = random.randrange(1_000_000) if how.seed is None else how.seed
     directory = (how.directory or Path("var") / "faults" / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}").resolve()
+    # etcd listens on loopback, which a namespace does not reach.
+    most = 0 if how.coordination == "etcd" else int(available())
+    namespaces = most if how.namespaces is None else how.namespaces
     campaign = Campaign(
         seconds=how.seconds,
         seed=seed,
@@ -76,11 +82,12 @@ def main() -> None:
         alerts=max(round(how.seconds / 60 * ALERTS_A_MINUTE), 3) if how.alerts is None else how.alerts,
         old_days=not how.no_old_days,
         kinds=how.kinds.split(",") if how.kinds else None,
-        in_namespaces=int(available()) if how.namespaces is None else how.namespaces,
+        in_namespaces=namespaces,
         at_once=how.at_once,
         standby=not how.no_standby,
         disk_mb=how.disk or (DISK_MB if os.geteuid() == 0 else None),
         slack_s=how.slack,
+        coordination=how.coordination,
     )
     directory.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(f"Seed {seed}, {how.seconds:g} s of faults. Files: {directory}\n")

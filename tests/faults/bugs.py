@@ -15,6 +15,7 @@ from uuid import NAMESPACE_DNS, UUID, uuid5
 
 from msgspec import structs
 
+from ondot.coordination import etcd
 from ondot.flow import backfill, complete, group_commit, idempotency, new_jobs, plan, removal, run_now, skipped
 from ondot.flow.alerts import evaluate
 from ondot.flow.change import change, settle, take_back
@@ -131,6 +132,19 @@ def skips_silently() -> None:
 def never_takes_over() -> None:
     """The partitions of a dead node stay with it."""
     _rewrite(nodes._SQL, "take_partitions", ("p.owner IS NULL\n       OR NOT EXISTS", "p.owner IS NULL AND NOT EXISTS"))
+
+
+def never_gets_another_lease() -> None:
+    """A node whose lease etcd has revoked goes on to renew it."""
+
+    async def renews_for_ever(self: Any, keys: Any) -> int:
+        lease = self._lease
+        try:
+            return int(await renew(self, keys))
+        finally:
+            self._lease = lease or self._lease
+
+    renew = _put(etcd.EtcdCoordinator, "_renew", renews_for_ever)
 
 
 # Changing ------------------------------------------------------------------------------------------------------------
@@ -456,6 +470,7 @@ BUGS: dict[str, Callable[[], None]] = {
         early,
         skips_silently,
         never_takes_over,
+        never_gets_another_lease,
         forgets_to_take_back,
         ack_before_commit,
         forgets_keys,

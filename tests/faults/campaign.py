@@ -21,6 +21,7 @@ from pathlib import Path
 
 import asyncpg
 
+from brokers import Etcd
 from tests.faults.alert_checks import judge_alerts
 from tests.faults.alert_receiver import keeping_alert_books
 from tests.faults.alert_users import AlertUsers
@@ -116,6 +117,8 @@ class Campaign:
     """A synchronous standby, to which the run may fail over."""
     disk_mb: int | None = None
     """The size of a separate disk for PostgreSQL that can be filled; needs root."""
+    coordination: str = "postgres"
+    """Where schedulers hold their leases: with `etcd` the run has its own, and its faults."""
     settings: dict[str, str] = field(default_factory=dict)
 
     async def run(self, directory: Path) -> tuple[Verdict, Report]:
@@ -128,6 +131,7 @@ class Campaign:
             flow_ledger = await stack.enter_async_context(keeping_books(directory / "flow_calls.jsonl"))
             alert_receiver = await stack.enter_async_context(keeping_alert_books(directory / "alert_calls.jsonl"))
             event_ledger = await stack.enter_async_context(keeping_books(directory / "event_calls.jsonl"))
+            etcd = stack.enter_context(Etcd.running()) if self.coordination == "etcd" else None
             async with _connected(postgres) as connection:
                 await connection.execute(EFFECTS)
             old_days = None
@@ -160,6 +164,8 @@ class Campaign:
                     heartbeat_s=f"{self.heartbeat_s:g}",
                     horizon_s=f"{self.horizon_s:g}",
                     test_pace="1",
+                    coordination=self.coordination,
+                    **({"etcd_url": etcd.url} if etcd is not None else {}),
                     **({"retention_days": str(KEPT_DAYS)} if self.old_days else {}),
                     **self.settings,
                 )
@@ -193,7 +199,18 @@ class Campaign:
                 headers,
             )
             return await self._run(
-                directory, postgres, stage, ledger.url, books, users, tenant_books, flows, events, alerts, old_days
+                directory,
+                postgres,
+                stage,
+                ledger.url,
+                books,
+                users,
+                tenant_books,
+                flows,
+                events,
+                alerts,
+                old_days,
+                etcd,
             )
 
     async def _run(
@@ -209,6 +226,7 @@ class Campaign:
         events: EventUsers,
         alerts: AlertUsers,
         old_days: OldDays | None,
+        etcd: Etcd | None,
     ) -> tuple[Verdict, Report]:
         acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
         owners = Owners(postgres.connect)
@@ -226,6 +244,7 @@ class Campaign:
             log=log,
             namespaces=stage.namespaces,
             tenants=users,
+            etcd=etcd,
             at_once=self.at_once,
         )
         began_s = time.time()
@@ -306,6 +325,7 @@ class Campaign:
             took_s=ended_s - began_s,
             takeovers_s=takeovers,
             workload=dict(happened),
+            coordination=self.coordination,
         )
         written = report(facts, verdict, log)
         write_report(written, directory)

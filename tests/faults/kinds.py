@@ -30,7 +30,9 @@ LONG_RUN_S = 300.0
 LONGER_RUN_S = 120.0
 
 Detail = dict[str, Any]
-Target = Literal["scheduler", "two schedulers", "worker", "api", "proxied", "in a namespace", "postgres", "tenant"]
+Target = Literal[
+    "scheduler", "two schedulers", "worker", "api", "proxied", "in a namespace", "postgres", "tenant", "etcd"
+]
 Unit = Literal["seconds", "leases", "heartbeats"]
 
 
@@ -375,7 +377,49 @@ async def change_key(scene: Scene, fault: Fault) -> Detail:
 
 # All of them ---------------------------------------------------------------------------------------------------------
 
+# etcd ----------------------------------------------------------------------------------------------------------------
+
+
+async def restart_etcd(scene: Scene, fault: Fault) -> Detail:
+    """As a service manager does, after a while."""
+    await asyncio.to_thread(scene.coordinator.stop)
+    await asyncio.sleep(fault.lasts_s)
+    await asyncio.to_thread(scene.coordinator.start)
+    return {}
+
+
+async def kill_etcd(scene: Scene, fault: Fault) -> Detail:
+    """It may come back without its data, as a cluster that lost its quorum and was created again."""
+    is_wiped = random.Random(fault.dice).random() < WIPED_SHARE
+    await asyncio.to_thread(scene.coordinator.kill)
+    if is_wiped:
+        scene.coordinator.wipe()
+    await asyncio.sleep(fault.lasts_s)
+    await asyncio.to_thread(scene.coordinator.start)
+    return {"wiped": is_wiped}
+
+
+async def freeze_etcd(scene: Scene, fault: Fault) -> Detail:
+    scene.coordinator.freeze()
+    try:
+        await asyncio.sleep(fault.lasts_s)
+    finally:
+        scene.coordinator.thaw()
+    return {}
+
+
+async def revoke_lease(scene: Scene, fault: Fault) -> Detail:
+    """Of a node that lives, as an operator may."""
+    leases = await asyncio.to_thread(scene.coordinator.call, "lease/leases")
+    found = sorted(int(lease["ID"]) for lease in leases.get("leases", ()))
+    if found:
+        await asyncio.to_thread(scene.coordinator.call, "lease/revoke", ID=str(random.Random(fault.dice).choice(found)))
+    return {"leases": len(found)}
+
+
 SERVER = frozenset({"postgres"})
+ETCD = frozenset({"etcd"})
+WIPED_SHARE = 0.3
 PIPES = frozenset({"pipes"})
 
 KINDS: dict[str, Kind] = {
@@ -428,6 +472,10 @@ KINDS: dict[str, Kind] = {
     "network.latency": Kind(latency, "proxied", 1, (2, 6)),
     "network.reset": Kind(reset, "proxied", 1, (2, 4)),
     "network.namespace": Kind(namespace_cut, "in a namespace", 2, (2, 12)),
+    "etcd.restart": Kind(restart_etcd, "etcd", 2, (0, 1), "leases", needs=ETCD),
+    "etcd.kill": Kind(kill_etcd, "etcd", 2, (0, 2), "leases", needs=ETCD),
+    "etcd.freeze": Kind(freeze_etcd, "etcd", 3, (0.5, 2.5), "leases", needs=ETCD),
+    "etcd.revoke": Kind(revoke_lease, "etcd", 3, needs=ETCD),
     "tenant.flood": Kind(flood, "tenant", 2),
     "tenant.suspended": Kind(suspend_tenant, "tenant", 3, (2, 8)),
     "tenant.deleted": Kind(delete_tenant, "tenant", 2),

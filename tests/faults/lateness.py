@@ -167,7 +167,11 @@ class _Sky:
         base_s = due_s
         for fault in met:
             role = _role(fault)
-            if role in {"api", "tenant"} or (role == "scheduler" and not with_others) or fault.kind.endswith(".unread"):
+            if (
+                role in {"api", "tenant"}
+                or (role in {"scheduler", "etcd"} and not with_others)
+                or fault.kind.endswith(".unread")
+            ):
                 # An unread log excuses nothing, and neither does another tenant.
                 continue
             # One worker's work goes to the others at once; if all of them are hit, it waits until one is up again.
@@ -196,7 +200,7 @@ class _Sky:
         match _role(fault):
             case "worker":
                 return self.bounds.heartbeat_s + 2
-            case "scheduler":
+            case "scheduler" | "etcd":
                 return self.bounds.lease_s + 1 if with_others else 0.0
             case "api" | "tenant":
                 return 0.0

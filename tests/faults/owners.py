@@ -84,7 +84,7 @@ class Owners:
 
 
 def _interferes(other: Mapping[str, Any], fault: Mapping[str, Any], seconds: float) -> bool:
-    befalls = other["kind"].startswith("postgres.") or "scheduler" in other["target"]
+    befalls = other["kind"].startswith(("postgres.", "etcd.")) or "scheduler" in other["target"]
     overlaps = other["began_s"] < fault["began_s"] + seconds and other["ended_s"] > fault["began_s"] - BEFORE_S
     return other is not fault and befalls and overlaps
 

@@ -28,6 +28,7 @@ class RunFacts:
     takeovers_s: Mapping[str, Sequence[float]] = field(default_factory=dict)
     """By kind of fault, how long it took until all partitions of a node had other owners."""
     workload: dict[str, int] = field(default_factory=dict)
+    coordination: str = "postgres"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ def write_report(written: Report, directory: Path) -> None:
 
 def _again(facts: RunFacts) -> str:
     sizes = " ".join(f"--{name} {count}" for name, count in facts.sizes.items())
-    return f'make faults SEED={facts.seed} SECONDS={facts.seconds:g} FAULTS="{sizes}"'
+    how = "" if facts.coordination == "postgres" else f" --coordination {facts.coordination}"
+    return f'make faults SEED={facts.seed} SECONDS={facts.seconds:g} FAULTS="{sizes}{how}"'
 
 
 def _injected(log: Sequence[Fault]) -> dict[str, tuple[int, float]]:

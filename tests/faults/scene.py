@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import asyncpg
 import psutil
 
+from brokers import Etcd
 from tests.faults.fleet import LOOK_AGAIN_S, Fleet, Member, clocks_available
 from tests.faults.netns import Namespace
 from tests.faults.postgres import Postgres
@@ -38,7 +39,7 @@ class Sizes:
     lease_s: float = 5.0
     heartbeat_s: float = 10.0
     has: frozenset[str] = frozenset()
-    """Which of `postgres`, `standby`, `disk`, `clocks`, `pipes` (of their logs) exist."""
+    """Which of `postgres`, `standby`, `disk`, `clocks`, `pipes` (of their logs), `etcd` exist."""
 
 
 @dataclass(slots=True)
@@ -50,6 +51,8 @@ class Scene:
     report_exit: Callable[[Member, str], None]
     """Called for a role that ended though the harness did not kill it."""
     tenants: TenantUsers | None = None
+    etcd: Etcd | None = None
+    """Where the schedulers hold their leases; None: in PostgreSQL."""
     members: dict[str, Member] = field(default_factory=dict)
     """The members that must be up at the end, by name: all those of the start."""
     busy: set[str] = field(default_factory=set)
@@ -67,6 +70,7 @@ class Scene:
             "standby": self.postgres is not None and self.postgres.has_standby,
             "disk": self.postgres is not None and self.postgres.can_fill_disk,
             "clocks": clocks_available(),
+            "etcd": self.etcd is not None,
             "pipes": all(member.launch.pipe is not None for member in self.members.values()),
         }
         return Sizes(
@@ -90,6 +94,11 @@ class Scene:
     def server(self) -> Postgres:
         assert self.postgres is not None, "this fault needs the run's own PostgreSQL"
         return self.postgres
+
+    @property
+    def coordinator(self) -> Etcd:
+        assert self.etcd is not None, "this fault needs schedulers that coordinate by etcd"
+        return self.etcd
 
     async def connect(self) -> asyncpg.Connection:
         return await (self.postgres.connect() if self.postgres else asyncpg.connect(self.fleet.url))
@@ -133,6 +142,10 @@ class Scene:
             namespace.repair()
         if self.postgres is not None:
             await self.postgres.repair()
+        if self.etcd is not None:
+            self.etcd.thaw()
+            if self.etcd.process is None:
+                await asyncio.to_thread(self.etcd.start)
         for member in self.members.values():
             member.thaw()
             member.move()

@@ -150,6 +150,14 @@ KNOWN = {
     "early": by("early"),
     "skips_silently": by("lost_fire", **PAUSES),
     "never_takes_over": by("lost_fire", "late", kinds=("scheduler.kill",), slack_s=2.0, **BEYOND),
+    "never_gets_another_lease": by(
+        "lost_fire",
+        "late",
+        kinds=("etcd.revoke",),
+        coordination="etcd",
+        lease_s=2.0,
+        **BEYOND | {"horizon_s": 9.0, "seconds": 18, "slack_s": 2.0},
+    ),
     "forgets_to_take_back": by("after_pause", "after_delete", "superseded", "phantom", **CHANGES),
     "ack_before_commit": by("lost_ack", kinds=("api.kill",)),
     "forgets_keys": by("two_objects"),
@@ -189,6 +197,7 @@ KNOWN = {
 RARE = {
     "early",
     "never_takes_over",
+    "never_gets_another_lease",
     "forgets_keys",
     "any_answer_is_success",
     "repeats_the_call",
@@ -237,6 +246,27 @@ async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
     assert verdict.counts["events_started"]
     assert verdict.counts["alert_messages"] >= 2 * verdict.counts["alert_causes"] > 0
     assert verdict.counts["old_rows_gone"]
+
+
+@pytest.mark.long
+@proves("C1", "C2", "C6", "L2", "L4")
+@pytest.mark.timeout(450)
+async def test_schedulers_that_coordinate_by_etcd_keep_every_promise_while_it_fails(tmp_path: Path) -> None:
+    campaign = replace(
+        SMALL,
+        seconds=25,
+        jobs=150,
+        schedulers=3,
+        lease_s=2.0,
+        horizon_s=20.0,
+        coordination="etcd",
+        kinds=("etcd", "scheduler.kill", "scheduler.freeze_long", "scheduler.restart"),
+        calm_within_s=PATIENCE_S,
+    )
+    verdict, report = await campaign.run(tmp_path)
+    print(f"\n{report.text}")  # noqa: T201 - what the run was
+    assert [str(violation) for violation in verdict.violations] == []
+    assert verdict.counts["fires"] > campaign.jobs / 2
 
 
 @proves("T1", "T2", "L6")

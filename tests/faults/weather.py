@@ -21,6 +21,7 @@ from typing import Any, Self
 
 import asyncpg
 
+from brokers import Etcd
 from tests.faults.fleet import Fleet, Member
 from tests.faults.kinds import KINDS, Fault, Kind
 from tests.faults.netns import Namespace
@@ -46,13 +47,14 @@ class Weather:
         log: Path,
         namespaces: Mapping[str, Namespace] | None = None,
         tenants: TenantUsers | None = None,
+        etcd: Etcd | None = None,
         at_once: int = 1,
     ) -> None:
         """`proxies` and `namespaces` by the names of members; `kinds`: only these, by name or prefix.
 
         `at_once`: how many sequences of faults run at the same time, never two on the same target.
         """
-        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._report_exit, tenants)
+        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._report_exit, tenants, etcd)
         self._seed = seed
         self._kinds = kinds
         self._calm_s = calm_s
@@ -73,9 +75,10 @@ class Weather:
         *,
         log: Path,
         namespaces: Mapping[str, Namespace] | None = None,
+        etcd: Etcd | None = None,
     ) -> Self:
         """Replay the faults of a log, at their offsets, on a fleet of the same sizes."""
-        weather = cls(fleet, postgres, proxies, 0, log=log, namespaces=namespaces)
+        weather = cls(fleet, postgres, proxies, 0, log=log, namespaces=namespaces, etcd=etcd)
         weather._script = read_script(path)
         return weather
 
@@ -191,8 +194,8 @@ def targets_of(kind: Kind, sizes: Sizes) -> list[str]:
         case "two schedulers":
             others = [(one, other) for one in sizes.schedulers for other in sizes.schedulers if one != other]
             return [" ".join(pair) for pair in others] or [f"{one} {one}" for one in sizes.schedulers]
-        case "postgres":
-            return ["postgres"]
+        case "postgres" | "etcd":
+            return [kind.target]
         case "proxied":
             return list(sizes.proxied)
         case "in a namespace":
