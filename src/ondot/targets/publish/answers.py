@@ -18,6 +18,14 @@ CONNECT_WITHIN_S: Final = 10.0
 CLOSE_WITHIN_S: Final = 2.0
 
 
+class NotConnected(Exception):
+    """There is no connection: nothing was published."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
 def not_connected(address: BrokerAddress, error: BaseException, timeout_s: float = CONNECT_WITHIN_S) -> Refusal:
     """There was no connection, so nothing was published."""
     match error:

@@ -8,12 +8,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, assert_never
 
 from ondot.extras import needs_extra
 from ondot.model.addresses import Reach
 from ondot.model.broker import BrokerAddress
-from ondot.model.errors import Misconfigured
 from ondot.ports.publisher import Publisher
 
 KEPT_S: Final = 60.0
@@ -73,5 +72,17 @@ def open_publisher(address: BrokerAddress, reach: Reach) -> Publisher:
                 from ondot.targets.publish.redis import RedisPublisher
 
                 return RedisPublisher(address, reach)
+            case "kafka":
+                from ondot.targets.publish.kafka import KafkaPublisher
+
+                return KafkaPublisher(address, reach)
+            case "rabbitmq":
+                from ondot.targets.publish.rabbitmq import RabbitMQPublisher
+
+                return RabbitMQPublisher(address, reach)
+            case "nats":
+                from ondot.targets.publish.nats import NatsPublisher
+
+                return NatsPublisher(address, reach)
             case _:
-                raise Misconfigured(f"This release cannot publish to {address.kind}.")
+                assert_never(address.kind)

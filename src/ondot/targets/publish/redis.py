@@ -22,6 +22,7 @@ from ondot.ports.publisher import Answer, Message, Receipt, Refusal
 from ondot.targets.addresses import PrivateAddress, UnknownHost, resolve_allowed
 from ondot.targets.publish.answers import (
     CONNECT_WITHIN_S,
+    NotConnected,
     bad_credentials,
     close_within,
     not_acknowledged,
@@ -77,7 +78,7 @@ class RedisPublisher:
                 return answers
         except TimeoutError:
             refusal = over_time(self._address, place, within_s, was_sent=was_sent)
-        except _NotConnected as error:
+        except NotConnected as error:
             refusal = error.refusal
         except (RedisError, OSError) as error:
             refusal = not_acknowledged(self._address, place, f"the connection broke ({_first_line(error)})")
@@ -90,7 +91,7 @@ class RedisPublisher:
                 await connection.read_response()
         except TimeoutError as error:
             return not_connected(self._address, error, within_s)
-        except _NotConnected as error:
+        except NotConnected as error:
             return error.refusal
         except ResponseError as error:
             return self._refused(str(error), "the command PING")
@@ -140,15 +141,15 @@ class RedisPublisher:
                         if not tries_left or isinstance(failure, AuthenticationError):
                             raise
         except (AuthenticationError, AuthorizationError, NoPermissionError) as denied:
-            raise _NotConnected(bad_credentials(address, _first_line(denied))) from denied
+            raise NotConnected(bad_credentials(address, _first_line(denied))) from denied
         except ResponseError as answered:
-            raise _NotConnected(self._refused(str(answered), "the login")) from answered
+            raise NotConnected(self._refused(str(answered), "the login")) from answered
         except (RedisError, PrivateAddress, UnknownHost, OSError) as failed:
             error = failed
         else:
             error = UnknownHost(f"The name {server.host} has no address.")
         inner = error.__cause__ or error.__context__ if isinstance(error, RedisError) else error
-        raise _NotConnected(not_connected(address, inner or error)) from error
+        raise NotConnected(not_connected(address, inner or error)) from error
 
     async def _connect_to(self, host: str) -> _Checked:
         address = self._address
@@ -192,12 +193,6 @@ class RedisPublisher:
         advice = f" ({_ADVICE[code]})" if code in _ADVICE else ""
         message = one_line(f"{self._address} refused {what}: {text}{advice}.")
         return Refusal("publish_refused", message, is_retryable=code not in _FOR_GOOD)
-
-
-class _NotConnected(Exception):
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.message)
-        self.refusal = refusal
 
 
 def _command(place: RedisPlace, message: Message) -> tuple[Any, ...]:
