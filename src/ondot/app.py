@@ -361,6 +361,7 @@ async def open_targets(
             app_reference, module="ondot.roles.function_child", max_calls=max_calls, max_children=MAX_CHILDREN
         )
     reach_of = None if database is None else Outgoing(database).reach_of
+    connection_of = None if vault is None else OpenedConnections(vault).open
     targets: Targets = {
         HttpTarget: HttpCaller(
             reach=settings.reach,
@@ -369,13 +370,13 @@ async def open_targets(
             # Receivers reject a timestamp that is minutes off, and this machine's clock may be wrong by an hour (C3).
             now=None if database is None else database.clock.now,
         ),
-        GrpcTarget: GrpcCaller(reach=settings.reach, reach_of=reach_of),
+        GrpcTarget: GrpcCaller(reach=settings.reach, reach_of=reach_of, connection_of=connection_of),
         FunctionTarget: Functions(FunctionCaller(app.handlers, slots=slots), in_child),
         PublishTarget: PublishCaller(
             OpenPublishers(),
             reach=settings.reach,
             reach_of=reach_of,
-            connection_of=None if vault is None else OpenedConnections(vault).open,
+            connection_of=connection_of,
         ),
         ShellTarget: ShellCaller(
             allow=settings.allow_shell,

@@ -36,6 +36,8 @@ def test_a_grpc_method_is_one_flag() -> None:
     given = body(grpc="api.example.com:443/shop.v1.Orders/Place", metadata=["x-team:bi"], tls=False)
     target = {"address": "api.example.com:443", "method": "shop.v1.Orders/Place"}
     assert given == {"target": {"grpc": {**target, "metadata": {"x-team": "bi"}, "tls": False}}}
+    by_connection = {"connection": "shop", "method": "shop.v1.Orders/Place"}
+    assert body(grpc="shop/shop.v1.Orders/Place") == {"target": {"grpc": by_connection}}
     assert body(tls=True, changes=True) == {"target": {"grpc": {"tls": True}}}
     for flags, words in (
         ({"grpc": "api.example.com:443"}, "has no method"),

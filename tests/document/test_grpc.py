@@ -14,7 +14,7 @@ from tests.proves import proves
 
 NOW = datetime(2031, 3, 3, tzinfo=UTC)
 PEM = "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"
-DEFAULTS = {"metadata": {}, "tls": True, "descriptor_set": None}
+DEFAULTS: dict[str, Any] = {"connection": None, "metadata": {}, "tls": True, "descriptor_set": None}
 
 
 def read(**target: Any) -> GrpcTarget:

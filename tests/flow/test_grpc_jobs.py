@@ -85,6 +85,44 @@ async def test_certificates_key_and_metadata_come_from_secrets_and_nothing_store
         await world.create(job(shop, metadata=metadata))
 
 
+@proves("E3", "T5")
+async def test_a_connection_has_the_address_the_credentials_and_the_certificates(world: World) -> None:
+    authority = Authority()
+    certificate, key = authority.issue("127.0.0.1")
+    own, own_key = authority.issue("worker.internal")
+    pair = [(key.encode(), certificate.encode())]
+    credentials = grpc.ssl_server_credentials(pair, authority.pem.encode(), require_client_auth=True)
+    async with open_shop(credentials=credentials) as shop:
+        fields: dict[str, Any] = {"kind": "grpc", "address": shop.url, "ca": authority.pem, "certificate": own}
+        headers = {"authorization": f"Bearer {VALUE}", "x-team": "bi"}
+        made = await world.client.put_connection("shop", {**fields, "private_key": own_key, "headers": headers})
+        assert made["tls"] is True
+        target = {"connection": "shop", "method": f"{SERVICE}/Place", "metadata": {"x-team": "qa"}}
+        created = await world.create({"name": "call", "target": {"grpc": target}})
+        whole = {"address": None, "tls": True, "descriptor_set": None}
+        assert created["target"]["grpc"] == {**target, **whole}
+        execution = await ended(world)
+        assert execution.state == "SUCCEEDED", execution.error
+        assert (shop.seen[0]["authorization"], shop.seen[0]["x-team"]) == (f"Bearer {VALUE}", "qa")
+        assert "•••" in execution.result["metadata"]["authorization"]
+    stored = await texts(world)
+    assert VALUE not in stored
+    assert own_key.splitlines()[1] not in stored
+    await world.client.put_connection("bus", {"kind": "redis", "url": "redis://127.0.0.1:1"})
+    for wrong, words in (
+        ({"connection": "shpo", "method": "a.B/C"}, "no connection 'shpo'"),
+        ({"connection": "bus", "method": "a.B/C"}, "leads to redis, and the target is grpc"),
+        ({"connection": "shop", "address": "a:1", "method": "a.B/C"}, "exactly one of `connection` and `address`"),
+        ({"method": "a.B/C"}, "exactly one of `connection` and `address`"),
+        ({"connection": "shop", "method": "a.B/C", "tls": False}, "leave `tls` out"),
+    ):
+        with pytest.raises(InvalidBody, match=words):
+            await world.create({"name": "call", "target": {"grpc": wrong}})
+    for headers, words in (({"Authorization": "x"}, "in lower case"), ({"x": "ü"}, "printable ASCII")):
+        with pytest.raises(InvalidBody, match=words):
+            await world.client.put_connection("other", {"kind": "grpc", "address": "a:1", "headers": headers})
+
+
 @proves("E3")
 async def test_a_descriptor_set_is_checked_when_the_job_is_written(world: World) -> None:
     async with open_shop(reflection=()) as shop:

@@ -156,11 +156,12 @@ def _parse_command(command: str) -> list[str]:
 
 
 def _parse_grpc(written: str) -> dict[str, str]:
+    """A server without a port is the name of a connection."""
     address, slash, method = written.partition("/")
     if not slash or not method:
         example = f"{AN_ADDRESS}/{A_METHOD}"
         raise typer.BadParameter(f"{written!r} has no method. Write, for example, {example}.", param_hint="--grpc")
-    return {"address": address, "method": method}
+    return {"address" if ":" in address else "connection": address, "method": method}
 
 
 _PLACE_OF: Final = {"redis": "stream", "kafka": "topic", "rabbitmq": "routing_key", "nats": "subject"}
@@ -208,7 +209,7 @@ FLAGS: Final[Mapping[str, Flag]] = {
     "function": Flag("/target/function", "Call this function of a worker."),
     "grpc": Flag(
         "/target/grpc",
-        "Call this method of a gRPC server, for example api.example.com:443/shop.v1.Orders/Place.",
+        "Call this method of a gRPC server, for example api.example.com:443/shop.v1.Orders/Place; or of a connection.",
         "HOST:PORT/METHOD",
         read=_parse_grpc,
     ),

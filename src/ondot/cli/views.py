@@ -189,8 +189,8 @@ def target_in_words(target: Json) -> str:  # noqa: PLR0911 - one for each kind
     match target:
         case {"http": {"url": url, "method": method}}:
             return f"{method} {url}"
-        case {"grpc": {"address": address, "method": method}}:
-            return f"gRPC {address} {method}"
+        case {"grpc": {"address": address, "method": method} as grpc}:
+            return f"gRPC {address or 'connection ' + grpc['connection']} {method}"
         case {"publish": publish}:
             return _publish_in_words(publish)
         case {"function": name}:

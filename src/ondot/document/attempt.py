@@ -165,7 +165,7 @@ def name_of(target: TargetSpec) -> str:
             parts = urlsplit(target.url)
             return f"{parts.hostname}{parts.path}"[:MAX_NAME]
         case GrpcTarget():
-            return f"{target.host}/{target.method}"[:MAX_NAME]
+            return f"{target.connection or target.host}/{target.method}"[:MAX_NAME]
         case ShellTarget():
             return target.command[0][:MAX_NAME]
         case PublishTarget():

@@ -13,6 +13,7 @@ from ondot.document.rules import POOL_NAME
 from ondot.model.broker import BrokerAddress, Mechanism, parse_broker, show_broker
 from ondot.model.connection import FIELD_OF_ADDRESS, ConnectionKind, ConnectionSpec
 from ondot.model.errors import Fault, InvalidBody
+from ondot.model.grpc import why_not_metadata, why_not_value
 from ondot.model.secret import A_REFERENCE, MASK, REFERENCE, Hidden, read_reference
 
 EXAMPLE: Final = 'for example {"kind": "kafka", "servers": "kafka-1:9092", "password": {"$secret": "kafka"}}'
@@ -93,7 +94,11 @@ class ConnectionBody(Body):
     mechanism: Mechanism = Field(
         default="PLAIN", description="How Kafka checks user name and password.", examples=["SCRAM-SHA-512"]
     )
-    tls: bool = Field(default=False, description="Encrypt the connection to Kafka or gRPC.", examples=[True])
+    tls: bool = Field(
+        default=False,
+        description="Encrypt the connection to Kafka or gRPC. Default: false for Kafka, true for gRPC.",
+        examples=[True],
+    )
     ca: Pem = Field(default=None, description="Certificates to trust, as PEM, instead of the system's.")
     certificate: Pem = Field(default=None, description="The client's own certificate, as PEM.")
     private_key: CredentialValue = Field(
@@ -137,7 +142,7 @@ def read_connection(raw: object) -> ConnectionSpec:
         username=body.username,
         password=body.password,
         mechanism=body.mechanism,
-        tls=body.tls,
+        tls=body.tls if "tls" in given else kind == "grpc",
         ca=body.ca,
         certificate=body.certificate,
         private_key=body.private_key,
@@ -175,6 +180,11 @@ def _parse(spec: ConnectionSpec) -> BrokerAddress | None:
         if "," in spec.address or not spec.address.rpartition(":")[2].isdecimal():
             raise ValueError("one host and port, for example billing.example.com:443")
         parse_broker("kafka", spec.address)  # written as one of Kafka's servers
+        for name, value in spec.headers.items():
+            if (why := why_not_metadata(name)) is not None:
+                raise sentence(why)
+            if isinstance(value, str) and (expected := why_not_value(name, value)) is not None:
+                raise sentence(f"`headers.{name}` must be {expected}.")
         return None
     return parse_broker(spec.kind, spec.address)
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, mod
 from typing_extensions import TypedDict
 
 from ondot.document.fields import HEADER_SCHEMA, Body, HeaderValue, check_header_value, sentence
+from ondot.document.publish import ConnectionName
 from ondot.model.grpc import (
     A_METHOD,
     AN_ADDRESS,
@@ -108,8 +109,15 @@ class TlsBody(Body):
 class GrpcBody(Body):
     """A unary call of a gRPC server."""
 
-    address: Annotated[str, AfterValidator(_address), Field(json_schema_extra={"maxLength": MAX_ADDRESS})] = Field(
-        description="The server: its host and port.", examples=[AN_ADDRESS]
+    connection: ConnectionName | None = Field(
+        default=None, description="A connection, which has address, credentials and TLS.", examples=["billing"]
+    )
+    address: Annotated[str, AfterValidator(_address), Field(json_schema_extra={"maxLength": MAX_ADDRESS})] | None = (
+        Field(
+            default=None,
+            description="The server, if there is no connection: its host and port.",
+            examples=[AN_ADDRESS],
+        )
     )
     method: Annotated[str, AfterValidator(parse_method), Field(json_schema_extra={"maxLength": MAX_METHOD})] = Field(
         description="The service with its package, and the method.", examples=[A_METHOD]
@@ -134,12 +142,21 @@ class GrpcBody(Body):
         examples=["Cgxncm..."],
     )
 
+    @model_validator(mode="after")
+    def _one_server(self) -> "GrpcBody":
+        if (self.connection is None) == (self.address is None):
+            raise sentence(f'`grpc` takes exactly one of `connection` and `address`, for example "{AN_ADDRESS}".')
+        if self.connection is not None and self.tls != TlsBody():
+            raise sentence("The connection says how it is secured: leave `tls` out.")
+        return self
+
 
 def grpc_target_of(body: GrpcBody) -> GrpcTarget:
     tls = body.tls
     secured = {} if tls is None else {name: getattr(tls, field) for field, name in TLS_HEADERS.items()}
     return GrpcTarget(
-        address=body.address,
+        connection=body.connection,
+        address=body.address or "",
         method=body.method,
         headers={**body.metadata, **{name: value for name, value in secured.items() if value is not None}},
         tls=tls is not None,
@@ -149,7 +166,8 @@ def grpc_target_of(body: GrpcBody) -> GrpcTarget:
 
 
 class GrpcOut(TypedDict):
-    address: str
+    connection: str | None
+    address: str | None
     method: str
     metadata: dict[str, str | dict[str, str]]
     tls: bool | dict[str, str | dict[str, str]]
@@ -165,7 +183,8 @@ def render_grpc(target: GrpcTarget) -> GrpcOut:
     if target.server_name is not None:
         tls["server_name"] = target.server_name
     return {
-        "address": target.address,
+        "connection": target.connection,
+        "address": target.address or None,
         "method": target.method,
         "metadata": shown,
         "tls": tls or target.tls,

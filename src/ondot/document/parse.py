@@ -36,7 +36,7 @@ from ondot.model.job import JobSpec, TargetSpec, keep_hidden, refuse_unchanged
 from ondot.model.schedule import Once, Schedule
 from ondot.model.schedule.looks import Looks, allowed
 from ondot.model.secret import Hidden, find_references, may_refer, read_reference
-from ondot.model.target import FunctionTarget, PublishTarget, RemoteTarget
+from ondot.model.target import ConnectedTarget, FunctionTarget, RemoteTarget
 from ondot.model.workflow.spec import StepSpec, WorkflowTarget
 from ondot.model.workflow.values import may_refer as refers_to_event
 
@@ -288,7 +288,7 @@ def _find_secrets(
         hidden = [value for value in target.headers.values() if isinstance(value, Hidden)]
         names.update(value.secret for value in hidden if value.secret is not None)
         has_hidden = bool(hidden) or any(map(is_sensitive, target.headers))
-    if isinstance(target, PublishTarget) and target.connection is not None:
+    if isinstance(target, ConnectedTarget) and target.connection is not None:
         has_hidden = True
     if may_refer(payload):
         for place, written in find_references(msgspec.json.decode(payload)):

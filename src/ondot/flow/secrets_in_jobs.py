@@ -16,13 +16,12 @@ from msgspec import structs
 from ondot.flow.connections.manage import describe_unknown
 from ondot.flow.sealing import DataKey
 from ondot.flow.vault import Vault, seal_header
-from ondot.model.broker import kind_of_place
 from ondot.model.errors import InvalidBody
 from ondot.model.headers import is_sensitive
 from ondot.model.ids import JobId, TenantNo
 from ondot.model.job import JobSpec, find_unsealed, list_connections_named, replace_remote_targets
 from ondot.model.secret import Destinations, Hidden
-from ondot.model.target import FunctionTarget, PublishTarget, RemoteTarget, ShellTarget
+from ondot.model.target import ConnectedTarget, FunctionTarget, RemoteTarget, ShellTarget, connection_kind
 from ondot.model.workflow.spec import WorkflowTarget
 from ondot.model.workflow.step_spec import list_attempt_specs
 from ondot.store.connection import Connection
@@ -67,8 +66,8 @@ async def check_connections(database: Database, tenant_no: TenantNo, specs: Sequ
     for spec in specs:
         for step, attempt in list_attempt_specs(spec):
             target = attempt.target
-            if isinstance(target, PublishTarget) and target.connection is not None:
-                wanted, kind = kind_of_place(target.place), rows[target.connection].spec.kind
+            if isinstance(target, ConnectedTarget) and target.connection is not None:
+                wanted, kind = connection_kind(target), rows[target.connection].spec.kind
                 if kind != wanted:
                     words = f"The connection {target.connection!r} leads to {kind}, and the target is {wanted}."
                     raise InvalidBody(words if step is None else f"Step {step}: {words}")

@@ -258,10 +258,11 @@ def _describe_handler(spec: JobSpec) -> tuple[str, Kind, dict[str, Any]]:
                 address["server.port"] = port
             return target.method, "CLIENT", address
         case GrpcTarget():
-            host, number = parse_address(target.address)
             service, _, method = target.method.partition("/")
-            called = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
-            return target.method, "CLIENT", {**called, "server.address": host, "server.port": number}
+            called: dict[str, Any] = {"rpc.system": "grpc", "rpc.service": service, "rpc.method": method}
+            if target.connection is None:
+                called["server.address"], called["server.port"] = parse_address(target.address)
+            return target.method, "CLIENT", called
         case PublishTarget():
             kind = kind_of_place(target.place)
             sent = {"messaging.system": kind, "messaging.operation.type": "send"}

@@ -24,6 +24,7 @@ from ondot.model.schedule import Interval, Once, OnEvent, Rrule, Schedule, When,
 from ondot.model.secret import Hidden
 from ondot.model.target import (
     AttemptTarget,
+    ConnectedTarget,
     FunctionTarget,
     GrpcTarget,
     HttpTarget,
@@ -272,7 +273,7 @@ def list_connections_named(spec: JobSpec) -> frozenset[str]:
     if spec.secrets is None:
         return frozenset()
     targets = list_remote_targets(spec)
-    return frozenset(each.connection for each in targets if isinstance(each, PublishTarget) and each.connection)
+    return frozenset(each.connection for each in targets if isinstance(each, ConnectedTarget) and each.connection)
 
 
 def refuse_unchanged(spec: JobSpec) -> None:

@@ -38,10 +38,11 @@ class HttpTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
 
 
 class GrpcTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag="grpc"):
-    address: str
-    """Host and port."""
     method: str
     """pkg.Service/Method"""
+    connection: str | None = None
+    address: str = ""
+    """Host and port, if they are not a connection's."""
     headers: dict[str, str | Hidden] = {}
     """Its metadata, and what `model.grpc.TLS_HEADERS` names."""
     tls: bool = True
@@ -52,11 +53,18 @@ class GrpcTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fiel
     only_public: bool = False
 
     @property
+    def place(self) -> str:
+        """The server, for people."""
+        return self.address if self.connection is None else f"connection {self.connection}"
+
+    @property
     def host(self) -> str:
-        return parse_address(self.address)[0]
+        return parse_address(self.address)[0] if self.connection is None else f"the connection {self.connection}"
 
     @property
     def origin(self) -> object:
+        if self.connection is not None:
+            return self.connection, None
         return ("grpcs" if self.tls else "grpc", *parse_address(self.address))
 
 
@@ -113,4 +121,11 @@ class PublishTarget(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 RemoteTarget = HttpTarget | GrpcTarget | PublishTarget
+ConnectedTarget = GrpcTarget | PublishTarget
+"""Those that may name a connection."""
 AttemptTarget = RemoteTarget | FunctionTarget | ShellTarget
+
+
+def connection_kind(target: ConnectedTarget) -> str:
+    """The kind of the connections that it may name."""
+    return "grpc" if isinstance(target, GrpcTarget) else kind_of_place(target.place)

@@ -244,7 +244,7 @@ def _name_of(target: TargetSpec) -> str:
         case HttpTarget():
             return target.url
         case GrpcTarget():
-            return f"{target.address}/{target.method}"
+            return f"{target.place}/{target.method}"
         case ShellTarget():
             return " ".join(target.command)
         case PublishTarget():

@@ -7,5 +7,5 @@ from ondot.ports.target import Call, Target
 
 class OfflineGrpc(Target[GrpcTarget]):
     async def call(self, spec: GrpcTarget, call: Call) -> Failed:
-        message = f"A world has no network, so {spec.address} is not called: use open_world(…, network=True)."
+        message = f"A world has no network, so {spec.place} is not called: use open_world(…, network=True)."
         return Failed(AttemptError("connect", message))

@@ -118,14 +118,15 @@ async def _run_world(database: Database, app: Ondot, *, network: bool, slots: in
     vault = Vault(database, kms)
     keys_for = Signing(vault).keys_for
     http = HttpCaller(reach=EVERYWHERE, keys_for=keys_for) if network else OfflineHttp(receivers, keys_for)
-    grpc = GrpcCaller(reach=EVERYWHERE) if network else OfflineGrpc()
+    connection_of = OpenedConnections(vault).open
+    grpc = GrpcCaller(reach=EVERYWHERE, connection_of=connection_of) if network else OfflineGrpc()
     failures: dict[str, list[Exception]] = {}
     function = FunctionCaller(with_failures(app.handlers, failures), slots=slots)
     shell = ShellCaller(allow=database.settings.allow_shell)
     publish = PublishCaller(
         OpenPublishers() if network else OfflinePublishers(),
         reach=EVERYWHERE,
-        connection_of=OpenedConnections(vault).open,
+        connection_of=connection_of,
     )
     engine = Engine(
         database,

@@ -72,8 +72,8 @@ def target_of(spec: StepSpec) -> str:  # noqa: PLR0911 - one for each kind
     match spec.target:
         case HttpTarget(method=method, url=url):
             return f"{method} {url}"
-        case GrpcTarget(address=address, method=method):
-            return f"gRPC {address} {method}"
+        case GrpcTarget(place=place, method=method):
+            return f"gRPC {place} {method}"
         case PublishTarget(place=place):
             return f"publish to {place}"
         case FunctionTarget(name=name):

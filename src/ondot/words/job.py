@@ -104,7 +104,7 @@ def target_in_words(target: TargetSpec) -> str:
         case FunctionTarget():
             return f"function {target.name}"
         case GrpcTarget():
-            return f"gRPC {target.address} {target.method}"
+            return f"gRPC {target.place} {target.method}"
         case ShellTarget():
             return " ".join(target.command)
         case PublishTarget():

@@ -12,24 +12,30 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
+from msgspec import structs
 
 from ondot.descriptors import BadTypes, Method, Misfit, Types, read_set
 from ondot.model.addresses import PUBLIC, Reach
-from ondot.model.errors import Misconfigured, OndotError
-from ondot.model.grpc import decode_binary, parse_address, why_not_metadata, why_not_value
+from ondot.model.connection import NoConnection
+from ondot.model.errors import Misconfigured, NoSecretKey, OndotError, Unavailable
+from ondot.model.grpc import CA, CERTIFICATE, KEY, decode_binary, parse_address, why_not_metadata, why_not_value
+from ondot.model.ids import TenantNo
 from ondot.model.outcome import AttemptError, Cancelled, Failed, Succeeded, timed_out
+from ondot.model.scrub import Scrubber
 from ondot.model.target import GrpcTarget
-from ondot.ports.target import Call, Target
+from ondot.ports.target import Call, CallReport, Target
 from ondot.targets.addresses import NO_RIGHT, PrivateAddress, ReachOf, UnknownHost
 from ondot.targets.cancelling import not_called
+from ondot.targets.checks import NO_RIGHT as NO_RIGHT_OF_CONNECTION
 from ondot.targets.facts import facts_of
 from ondot.targets.grpc.channels import Channel, Channels, Server
 from ondot.targets.grpc.library import load_grpc
 from ondot.targets.grpc.reflection import Metadata, read_types
 from ondot.targets.grpc.status import connect_timed_out, report_error
+from ondot.targets.publish.target import OpenConnection
 from ondot.targets.text import one_line
 
 TYPES_FOR_S: Final = 300.0
@@ -49,6 +55,8 @@ class _Progress:
         self.deadline_s = deadline_s
         self.was_sent = False
         self.channel: Channel | None = None
+        self.hidden: tuple[str, ...] = ()
+        """The credentials of its connection."""
 
     @property
     def left_s(self) -> float | None:
@@ -58,20 +66,35 @@ class _Progress:
 class GrpcCaller(Target[GrpcTarget]):
     """Makes the calls of one process."""
 
-    def __init__(self, *, reach: Reach = PUBLIC, reach_of: ReachOf | None = None, idle_s: float | None = None) -> None:
-        """`reach`: that of all tenants, unless there is `reach_of`."""
+    def __init__(
+        self,
+        *,
+        reach: Reach = PUBLIC,
+        reach_of: ReachOf | None = None,
+        connection_of: OpenConnection | None = None,
+        idle_s: float | None = None,
+    ) -> None:
+        """`reach`: that of all tenants, unless there is `reach_of`. Without `connection_of` jobs cannot name one."""
         self._reach = reach
+        self._connection_of = connection_of
         self._reach_of = reach_of
         self._idle = {} if idle_s is None else {"idle_s": idle_s}
         self._grpc: ModuleType | None = None
         self.channels: Channels | None = None
         self._types: OrderedDict[object, tuple[float, Types]] = OrderedDict()
 
-    async def call(self, spec: GrpcTarget, call: Call) -> Succeeded | Failed | Cancelled:
+    async def call(self, spec: GrpcTarget, call: Call) -> CallReport:
         if call.cancel.requested:
             return not_called()
-        deadline = asyncio.timeout(call.timeout_s)
         progress = _Progress(None if call.timeout_s is None else _now_s() + call.timeout_s)
+        report = await self._attempt(spec, call, progress)
+        if progress.hidden:
+            # The worker masks the secrets of the job; those of its connection are known here only.
+            return cast("CallReport", Scrubber(progress.hidden).report(report))
+        return report
+
+    async def _attempt(self, spec: GrpcTarget, call: Call, progress: _Progress) -> Succeeded | Failed | Cancelled:
+        deadline = asyncio.timeout(call.timeout_s)
         drop = partial(_drop, deadline)
         try:
             async with deadline:
@@ -80,7 +103,7 @@ class GrpcCaller(Target[GrpcTarget]):
         except TimeoutError:
             was_asked = bool(call.cancel.requested) or call.timeout_s is None
             return _report_cancel(progress) if was_asked else self._report_timeout(spec, call, progress)
-        except (PrivateAddress, UnknownHost, Misfit, BadTypes, ValueError, OndotError) as error:
+        except (PrivateAddress, UnknownHost, Misfit, BadTypes, ValueError, NoConnection, OndotError) as error:
             return _not_sent(error)
         finally:
             call.cancel.unlisten(drop)
@@ -96,7 +119,9 @@ class GrpcCaller(Target[GrpcTarget]):
         if self.channels is None:
             self.channels = Channels(grpc, **self._idle)
         reach = self._reach if self._reach_of is None else await self._reach_of(call.tenant_no)
-        if spec.only_public:
+        if spec.connection is not None:
+            spec, reach = await self._open_connection(spec, spec.connection, call.tenant_no, reach, progress)
+        elif spec.only_public:
             reach = reach.only_public(NO_RIGHT)
         host, port = parse_address(spec.address)
         server = await self.channels.find(call.tenant_no, reach, spec, host, port)
@@ -111,6 +136,22 @@ class GrpcCaller(Target[GrpcTarget]):
             except grpc.aio.AioRpcError as error:
                 return self._report(error, spec, call, progress)
         return await _result(method, reply, call)
+
+    async def _open_connection(
+        self, spec: GrpcTarget, name: str, tenant_no: TenantNo, reach: Reach, progress: _Progress
+    ) -> tuple[GrpcTarget, Reach]:
+        """The target with the address and the credentials of its connection, and where it may go."""
+        if self._connection_of is None:
+            raise Unavailable("This worker has no database, where connections are.")
+        opened = await self._connection_of(tenant_no, name)
+        found = opened.spec
+        if found.kind != "grpc":
+            raise ValueError(f"the connection {name!r} leads to {found.kind}, not to a gRPC server")
+        progress.hidden = opened.hidden
+        secured = {CA: found.ca, CERTIFICATE: found.certificate, KEY: found.private_key}
+        headers = {**found.headers, **spec.headers, **{name: value for name, value in secured.items() if value}}
+        filled = structs.replace(spec, connection=None, address=found.address, tls=found.tls, headers=headers)
+        return filled, reach.only_public(NO_RIGHT_OF_CONNECTION) if found.only_public else reach
 
     async def _prepare(
         self,
@@ -241,9 +282,12 @@ def _not_sent(error: Exception) -> Failed:
             return Failed(AttemptError("dns", one_line(str(error))))
         case BadTypes():
             return Failed(AttemptError("grpc_types", one_line(str(error))), retryable=False)
+        case NoConnection():
+            return Failed(AttemptError("no_connection", one_line(error.message)), retryable=False)
         case OndotError():
             # Its tenant's row could not be read, or grpcio is not installed here. Another worker may be able to.
             code = "not_started" if isinstance(error, Misconfigured) else "connect"
+            code = "secret_unreadable" if isinstance(error, NoSecretKey) else code
             return Failed(AttemptError(code, one_line(error.message)))
         case _:
             return Failed(AttemptError("bad_request", one_line(f"It cannot be sent: {error}")), retryable=False)
