@@ -5,7 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from ondot.doctor.examine import check_sinks
 from ondot.kms import generate_key
 from tests.api.conftest import Caller
 from tests.api.test_secrets import caller_with
@@ -98,6 +100,24 @@ async def test_a_wrong_sink_is_refused_with_what_to_do(api: Caller, body: dict[s
     answer = await api.http.put("/v1/sinks/events", json=body)
     assert answer.status_code in {400, 422}
     assert says in answer.text
+
+
+@proves("E3", "O2")
+async def test_metrics_and_doctor_say_that_a_sink_fails(api: Caller, sinks: Sinks) -> None:
+    await api.http.put("/v1/sinks/events", json=to(sinks))
+    sinks.receiver.answer(lambda: web.Response(status=500))
+    await api.world.submit(job())
+    await (await api.world.worker()).run_one()
+    await sinks.deliver()
+    await api.world.advance(30)
+    metrics = (await api.http.get("/metrics")).text
+    assert 'ondot_sink_waiting_events{sink="events",tenant="default"} 2.0' in metrics
+    assert 'ondot_sink_lag_seconds{sink="events",tenant="default"} 30.0' in metrics
+    assert 'ondot_sink_failing{sink="events",tenant="default"} 1.0' in metrics
+    async with api.world.database.connection() as connection:
+        found = await check_sinks(connection, api.world.database.settings)
+    assert found.level == "warning"
+    assert found.message.endswith("The receiver answered 500 Internal Server Error.")
 
 
 @proves("E3")

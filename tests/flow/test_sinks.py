@@ -14,7 +14,7 @@ from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.retry import Retry
 from ondot.store.endings import end_queued
 from ondot.store.outcomes import complete_executions
-from ondot.store.sinks import advance_sink, delete_sink
+from ondot.store.sinks import advance_sink, delete_sink, set_sink_paused
 from tests.proves import proves
 from tests.sinks import Sinks, open_sinks
 from tests.world import World, done, every, failed, job
@@ -248,6 +248,21 @@ async def test_events_that_are_too_old_are_dropped_and_counted(world: World, sin
     await sinks.delivery.tidy_pass()
     assert (await sinks.get("away")).dropped == 2
     assert await world.count("outbox") == 0
+
+
+@proves("E3")
+async def test_a_sink_that_is_far_behind_is_a_condition_before_anything_is_dropped(world: World, sinks: Sinks) -> None:
+    await sinks.add("ondot.execution.succeeded", name="slow")
+    await sinks.add("ondot.execution.succeeded", name="paused")
+    async with world.database.connection() as connection:
+        await set_sink_paused(connection, DEFAULT_TENANT, (await sinks.get("paused")).id, is_paused=True, by="test")
+    await world.submit(job())
+    await (await world.worker()).run_one()
+    behind = "SELECT subject FROM ondot.condition WHERE kind = 'sink' ORDER BY subject"
+    for after_s, subjects in ((200, []), (200, ["slow"]), (36 * 3600, ["paused", "slow"])):
+        await world.advance(after_s)
+        await sinks.delivery.watch_pass()
+        assert [row["subject"] for row in await world.fetch(behind)] == subjects
 
 
 @proves("E3")

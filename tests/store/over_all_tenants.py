@@ -111,6 +111,7 @@ BLOCKS: Final = {
     "forget_event_waits": "housekeeping",
     "read_followed": "whether any tenant has such jobs or sinks",
     "find_due_sinks": "a scheduler sends the events of all tenants; says whose sinks they are",
+    "list_all_sinks": "schedulers, metrics and `ondot doctor` look at the sinks of all tenants",
     "measure_lags": "each sink is named with its tenant",
     "find_outbox_tenants": "housekeeping, which then looks at each tenant",
     "find_own_tenants": "housekeeping, which then looks at each tenant",

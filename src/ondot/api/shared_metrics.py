@@ -23,10 +23,14 @@ from ondot.store.lineage import read_lineage
 from ondot.store.overview import Depth, count_dead_letters, count_jobs, read_held_back, read_queue_depth
 from ondot.store.queue import oldest_due
 from ondot.store.runs import count_runs
+from ondot.store.sinks import Lag, list_all_sinks, measure_lags
 from ondot.store.specs import Specs
 from ondot.store.usage import read_load
 from ondot.telemetry.metrics import OTHER_POOLS, POOLS_SHOWN
 
+SINKS_SHOWN: Final = 100
+"""The most sinks with series of their own: those that fail or are behind."""
+SINK_ROWS_COUNTED: Final = 1_000
 ARRIVALS_COUNTED: Final = 10_000
 COUNTED: Final = 100_000
 """Due executions are counted this far, in each pool and class."""
@@ -220,6 +224,29 @@ async def _add_found(connection: Connection, registry: CollectorRegistry) -> Non
         found.labels(entry.kind).set(entry.count)
 
 
+async def _add_sinks(connection: Connection, registry: CollectorRegistry) -> None:
+    sinks = await list_all_sinks(connection, SINKS_SHOWN)
+    if not sinks:
+        return
+    labels = ["tenant", "sink"]
+    waiting = Gauge("ondot_sink_waiting_events", "Events that a sink has not sent", labels, registry=registry)
+    lag = Gauge("ondot_sink_lag_seconds", "Age of the oldest event that a sink has not sent", labels, registry=registry)
+    failing = Gauge("ondot_sink_failing", "1 while a sink fails", labels, registry=registry)
+    sent = Gauge("ondot_sink_sent", "Events that a sink has sent since it was created", labels, registry=registry)
+    lost = Gauge(
+        "ondot_sink_lost", "Events that a sink left out: refused, or dropped as too old", labels, registry=registry
+    )
+    lags = await measure_lags(connection, sinks, SINK_ROWS_COUNTED)
+    for sink in sinks:
+        behind = lags.get(sink.id, Lag())
+        of = behind.tenant, sink.name
+        waiting.labels(*of).set(behind.events)
+        lag.labels(*of).set(behind.behind_s)
+        failing.labels(*of).set(sink.failing_since is not None)
+        sent.labels(*of).set(sink.sent)
+        lost.labels(*of).set(sink.refused + sink.dropped)
+
+
 FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitable[None]], ...]] = (
     _add_queues,
     _add_held_back,
@@ -229,5 +256,6 @@ FROM_THE_DATABASE: Final[tuple[Callable[[Connection, CollectorRegistry], Awaitab
     _add_runs,
     _add_lineage,
     _add_found,
+    _add_sinks,
 )
 """Each reads a part of the state that all processes share, and adds its gauges."""

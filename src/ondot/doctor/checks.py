@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ondot.store.lineage import Lineage
     from ondot.store.overview import PausedRow
     from ondot.store.queue import OldestDue
+    from ondot.store.sinks import SinkRow
 
 Level = Literal["ok", "warning", "problem"]
 
@@ -69,6 +70,25 @@ def judge_away(message: str, *, may_pass: bool) -> Finding:
     else:
         advice = "Start it, or correct ONDOT_DATABASE_URL. Check the host, the port, and any firewall in between."
     return Finding("database", "problem", message, advice)
+
+
+def judge_sinks(sinks: "Sequence[SinkRow]", kept_hours: int) -> Finding:
+    """Sinks that fail, those that have lost events, and those that are paused."""
+    if failing := [sink for sink in sinks if sink.failing_since is not None and not sink.is_paused]:
+        first = failing[0]
+        more = f", and {len(failing) - 1} more" if len(failing) > 1 else ""
+        message = (
+            f"The sink {first.name} has failed since {first.failing_since:%Y-%m-%d %H:%M} UTC{more}: {first.error}"
+        )
+        advice = f"Fix its receiver, then `ondot sink test {first.name}`. Events wait for {kept_hours} hours."
+        return Finding("sinks", "warning", message, advice)
+    if lost := [sink for sink in sinks if sink.dropped or sink.refused]:
+        first = lost[0]
+        message = f"The sink {first.name} left out {first.dropped + first.refused:,} events: too old, or refused."
+        return Finding("sinks", "warning", message, f"See its last error: `ondot sink get {first.name}`.")
+    if not sinks:
+        return Finding("sinks", "ok", "None.")
+    return Finding("sinks", "ok", "One sink works." if len(sinks) == 1 else f"{len(sinks):,} sinks work.")
 
 
 def judge_durability(off: Sequence[str], *, allowed: bool) -> Finding:

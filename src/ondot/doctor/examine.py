@@ -36,6 +36,7 @@ from ondot.doctor.checks import (
     judge_secrets,
     judge_self_check,
     judge_silent_workers,
+    judge_sinks,
     judge_snapshots,
     judge_stalled,
     judge_version,
@@ -63,6 +64,7 @@ JOBS_SEARCHED: Final = 10_000
 """The newest ones, for credentials that are stored in plain."""
 PAUSED_SHOWN: Final = 3
 FUNCTIONS_SHOWN: Final = 3
+SINKS_LOOKED_AT: Final = 1_000
 LIMITS_SHOWN: Final = 3
 KEYS_SHOWN: Final = 3
 PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
@@ -340,6 +342,12 @@ async def check_functions(connection: "Connection", _settings: Settings) -> Find
     return judge_functions(unknown, await list_shared_names(connection, FUNCTIONS_SHOWN))
 
 
+async def check_sinks(connection: "Connection", settings: Settings) -> Finding:
+    from ondot.store.sinks import list_all_sinks
+
+    return judge_sinks(await list_all_sinks(connection, SINKS_LOOKED_AT), settings.sink_retention_hours)
+
+
 async def check_dead_letters(connection: "Connection", _settings: Settings) -> Finding:
     from ondot.store.overview import count_dead_letters
 
@@ -413,6 +421,7 @@ SCHEMA_CHECKS: Final[dict[str, Check]] = {
     "lag": check_lag,
     "limits": check_limits,
     "functions": check_functions,
+    "sinks": check_sinks,
     "dead letters": check_dead_letters,
     "paused jobs": check_paused_jobs,
     "declarations": check_declarations,

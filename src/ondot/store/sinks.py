@@ -48,6 +48,9 @@ class Lag:
 
     events: int = 0
     since: datetime | None = None
+    behind_s: float = 0.0
+    tenant: str = ""
+    """Its name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +103,18 @@ async def get_sink(connection: Connection, tenant_no: TenantNo, name: str) -> Si
     return None if row is None else _sink(row)
 
 
+async def list_all_sinks(connection: Connection, limit: int) -> list[SinkRow]:
+    """Of all tenants; those that fail or are behind come first."""
+    return [_sink(row) for row in await connection.fetch(_SQL["list_all_sinks"].text, limit)]
+
+
 async def measure_lags(connection: Connection, sinks: Sequence[SinkRow], limit: int) -> dict[UUID, Lag]:
     """What waits for each sink, looked for in at most `limit` rows."""
     ids, tenants = [sink.id for sink in sinks], [sink.tenant_no for sink in sinks]
     rows = await connection.fetch(_SQL["measure_lags"].text, ids, tenants, limit) if sinks else []
-    return {row["id"]: Lag(row["events"], row["since"]) for row in rows}
+    return {
+        row["id"]: Lag(row["events"], row["since"], max(row["behind_s"] or 0.0, 0.0), row["tenant"]) for row in rows
+    }
 
 
 async def set_sink_paused(connection: Connection, tenant_no: TenantNo, id_: UUID, *, is_paused: bool, by: str) -> None:

@@ -44,31 +44,33 @@ class PingsView:
 
 
 async def read_channels(database: Database, tenant_no: TenantNo, parameters: Mapping[str, str]) -> ChannelsView:
-    after = _after(parameters)
+    after = name_after(parameters)
     async with database.connection() as connection:
         rows = await list_channels(connection, tenant_no, after=after, limit=ROWS + 1)
         deliveries = await list_deliveries(connection, tenant_no, limit=DELIVERIES)
     shown = tuple(ShownChannel(row, kind_of(row.spec), _place_of(row)) for row in rows[:ROWS])
-    return ChannelsView(database.clock.now(), shown, tuple(deliveries), _more("/channels", [row.name for row in rows]))
+    return ChannelsView(
+        database.clock.now(), shown, tuple(deliveries), page_after("/channels", [row.name for row in rows])
+    )
 
 
 async def read_pings(database: Database, tenant_no: TenantNo, parameters: Mapping[str, str]) -> PingsView:
-    after = _after(parameters)
+    after = name_after(parameters)
     async with database.connection() as connection:
         rows = await list_pings(connection, tenant_no, after=after, limit=ROWS + 1)
         calls = await list_latest_calls(connection, tenant_no, [row.id for row in rows[:ROWS]])
     shown = tuple((row, tuple(calls.get(row.id, ()))) for row in rows[:ROWS])
-    return PingsView(database.clock.now(), shown, _more("/pings", [row.name for row in rows]))
+    return PingsView(database.clock.now(), shown, page_after("/pings", [row.name for row in rows]))
 
 
-def _after(parameters: Mapping[str, str]) -> str:
+def name_after(parameters: Mapping[str, str]) -> str:
     after = parameters.get("after", "")
     if len(after) > LONGEST or "\0" in after:
         raise NotFound("There is no such page.")
     return after
 
 
-def _more(page: str, names: list[str]) -> str | None:
+def page_after(page: str, names: list[str]) -> str | None:
     return f"{page}?after={quote(names[ROWS - 1], safe='')}" if len(names) > ROWS else None
 
 

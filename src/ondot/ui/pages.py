@@ -66,6 +66,7 @@ from ondot.ui.runs import read_runs
 from ondot.ui.schedules import REMARKS, ReadPreview, form_of, preview_form
 from ondot.ui.secrets import read_secrets
 from ondot.ui.sign_in import SEE_OTHER, SignInPages
+from ondot.ui.sinks import read_sinks
 from ondot.ui.skipped import read_skipped
 from ondot.ui.step import read_step
 from ondot.ui.tenants import read_tenant, read_tenants
@@ -241,6 +242,12 @@ PAGES = (
         "hooks",
         "hooks",
         lambda database, tenant_no, request: read_hooks(database, tenant_no, request.query_params),
+    ),
+    Page(
+        "/sinks",
+        "sinks",
+        "sinks",
+        lambda database, tenant_no, request: read_sinks(database, tenant_no, request.query_params),
     ),
     Page(
         "/channels",

@@ -31,6 +31,8 @@ from ondot.store.sinks import (
     find_due_sinks,
     find_oldest,
     find_outbox_tenants,
+    list_all_sinks,
+    measure_lags,
     read_outbox,
     remove_sent,
 )
@@ -45,6 +47,8 @@ FIRST_AGAIN_S: Final = 1.0
 LONGEST_AGAIN_S: Final = 60.0
 REPORTED_AFTER_S: Final = 60.0
 """A sink that has failed for this long is a condition that alerts watch."""
+BEHIND_S: Final = 300.0
+BEHIND_HOLDS_S: Final = 90.0
 REMOVED_AT_ONCE: Final = 5_000
 LONGEST_ERROR: Final = 1_000
 
@@ -147,6 +151,23 @@ class SinkDelivery:
                     connection, SINK_FAILS, sink.tenant_no, sink.name, message, {"sink": sink.name}, since=since
                 )
         log.warning("sink.retrying", sink=sink.name, tenant_no=sink.tenant_no, error=error, again_in_s=again_s)
+
+    async def watch_pass(self) -> int:
+        """Report sinks that are far behind though they do not fail, long before anything is dropped."""
+        kept_s = self._database.settings.sink_retention_hours * 3600.0
+        async with self._database.connection() as connection:
+            sinks = await list_all_sinks(connection, SINKS_AT_ONCE)
+            lags = await measure_lags(connection, sinks, 1)
+            for sink in sinks:
+                behind_s = lags[sink.id].behind_s if sink.id in lags else 0.0
+                if sink.failing_since is None and behind_s >= (kept_s / 2 if sink.is_paused else BEHIND_S):
+                    why = "it is paused" if sink.is_paused else "its receiver is slow, or a transaction is held open"
+                    message = f"The sink {sink.name} is {behind_s / 60:,.0f} minutes behind: {why}."
+                    details = {"sink": sink.name, "behind_s": behind_s}
+                    await report_condition(
+                        connection, SINK_FAILS, sink.tenant_no, sink.name, message, details, holds_s=BEHIND_HOLDS_S
+                    )
+        return 0
 
     async def tidy_pass(self) -> int:
         """Remove rows that every sink has, and drop those that are too old; returns how many rows went."""

@@ -49,11 +49,21 @@ FROM ondot.sink k JOIN ondot.sink_state t ON t.sink_id = k.id AND t.tenant_no = 
 WHERE k.tenant_no = $1::integer AND k.name > $2::text AND ($4::text IS NULL OR k.name = $4)
 ORDER BY k.name LIMIT $3::integer;
 
+-- name: list_all_sinks :many
+-- index: sink_pkey, sink_state_pkey
+-- Of all tenants; those that fail or are behind come first.
+-- $1 limit
+SELECT {{sink_columns}}
+FROM ondot.sink k JOIN ondot.sink_state t ON t.sink_id = k.id AND t.tenant_no = k.tenant_no
+JOIN ondot.tenant n ON n.tenant_no = k.tenant_no AND n.state <> 'DELETED'
+ORDER BY t.failing_since NULLS LAST, t.position, k.id LIMIT $1::integer;
+
 -- name: measure_lags :many
 -- index: outbox_pkey
 -- How many events wait for each sink, up to about a limit of rows, and since when the oldest does.
 -- $1 ids of sinks, $2 tenant_nos, $3 limit
-SELECT n.id, w.events, w.since
+SELECT n.id, w.events, w.since, extract(epoch FROM ondot.clock() - w.since)::double precision AS behind_s,
+       (SELECT name FROM ondot.tenant WHERE tenant_no = k.tenant_no) AS tenant
 FROM unnest($1::uuid[], $2::integer[]) AS n(id, tenant_no)
 JOIN ondot.sink k ON k.id = n.id AND k.tenant_no = n.tenant_no
 JOIN ondot.sink_state t ON t.sink_id = k.id AND t.tenant_no = k.tenant_no
