@@ -386,9 +386,9 @@ async def check_snapshots(connection: "Connection", _settings: Settings) -> Find
 
 
 async def check_connections(connection: "Connection", settings: Settings) -> Finding:
-    from ondot.store.server import count_connections
+    from ondot.store.server import count_sessions
 
-    room, used = await count_connections(connection)
+    room, used = await count_sessions(connection)
     return judge_connections(room, used, _connections_of_a_role(settings))
 
 

@@ -12,8 +12,8 @@ async def find_old_snapshots(connection: Connection, age_s: float) -> list[tuple
     return [(row["holder"], row["age_s"]) for row in rows]
 
 
-async def count_connections(connection: Connection) -> tuple[int, int]:
+async def count_sessions(connection: Connection) -> tuple[int, int]:
     """How many connections the server allows, and how many are open."""
-    row = await connection.fetchrow(_SQL["count_connections"].text)
+    row = await connection.fetchrow(_SQL["count_sessions"].text)
     assert row is not None
     return row["room"], row["used"]

@@ -13,7 +13,7 @@ SELECT 'prepared transaction ' || gid || ' of ' || owner,
 FROM pg_prepared_xacts WHERE prepared < clock_timestamp() - make_interval(secs => $1)
 ORDER BY age_s DESC LIMIT 5;
 
--- name: count_connections :one
+-- name: count_sessions :one
 SELECT current_setting('max_connections')::integer - current_setting('superuser_reserved_connections')::integer
            - coalesce(current_setting('reserved_connections', true)::integer, 0) AS room,
        (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')::integer AS used;
