@@ -27,6 +27,7 @@ from ondot.model.retryable import retryable
 from ondot.model.secret import Hidden
 from ondot.model.target import GrpcTarget
 from ondot.ports.target import Cancel
+from ondot.targets.grpc import reflection
 from ondot.targets.grpc.target import GrpcCaller
 from tests.conformance.calls import EXECUTION, JOB, PATIENCE_S, Recorder, a_call, failure_of, result_of
 from tests.grpc_shop.certificates import Authority
@@ -202,6 +203,17 @@ def test_types_that_contradict_each_other_are_rejected() -> None:
     ):
         with pytest.raises(BadTypes, match=words):
             Types(files)
+
+
+@proves("E14")
+async def test_a_server_whose_types_have_no_end_is_given_up(
+    caller: GrpcCaller, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflection, "MAX_FILES", 20)
+    shop.is_endless = True
+    failed = failure_of(await caller.call(of(shop), a_call(payload={})), "grpc_types")
+    assert "more than 20 files" in failed.error.message
+    assert len(shop.reflections) == 21
 
 
 @proves("E3")

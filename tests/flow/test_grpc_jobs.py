@@ -8,7 +8,9 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import RetryInfo
 
+from ondot import Ondot
 from ondot.model.errors import InvalidBody
+from ondot.model.execution import Outcome
 from ondot.testing import World, open_world
 from tests.conformance.test_grpc_target import details
 from tests.flow.test_secrets import texts
@@ -174,6 +176,27 @@ async def test_a_status_is_retried_after_the_delay_that_the_server_asks_for(worl
         await world.create({**job(shop, "Fail", metadata=metadata, retry=retry), "name": "found"})
         await world.advance(hours=1)
         assert len(world.calls("found")) == 3
+
+
+app = Ondot()
+
+
+@app.job
+async def add(a: int, b: int) -> int:
+    return a + b
+
+
+@proves("E3")
+async def test_grpc_calls_programs_and_functions_run_beside_each_other() -> None:
+    """Programs are started by fork and exec while grpcio's threads run."""
+    async with open_shop() as shop, open_world(app, at=AT, network=True, allow_shell=True) as world:
+        for n in range(10):
+            await world.create({**job(shop, payload={"n": n}), "name": f"grpc-{n}"})
+            await world.create({"command": ["sh", "-c", "cat"], "payload": n, "name": f"shell-{n}"})
+            await world.create({"function": "add", "payload": {"a": n, "b": 1}, "name": f"function-{n}"})
+        await world.run_due()
+        assert [call.outcome for call in world.calls()] == [Outcome.SUCCEEDED] * 30
+        assert len(shop.seen) == 10
 
 
 @proves("E3")
