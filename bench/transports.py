@@ -45,7 +45,7 @@ TRANSPORTS = ("postgres", *BROKERS)
 PROCESSES, SLOTS = 2, 1_000
 STARTED_WITHIN_S = 180.0
 SETTLE_S = 6.0
-"""Until the planner has no more to do, and the last heartbeats tell which transports are trusted."""
+"""Until the planner has no more to do, and the last heartbeats report which transports are trusted."""
 
 
 def transports(quick: bool, names: list[str]) -> Result:
