@@ -453,6 +453,9 @@ def test_without_a_scheduler_a_late_fire_comes_first_and_a_coming_one_is_warned_
     assert coming.may_start_at == after(21 * 3600)
     assert job_codes(job(timer_at=after(-5), next_fire_at=after(-5))) == ["late_plan"]
     assert "within seconds" in explain_job(job(node=None, nodes=2), ()).reasons[1].message
+    without_lease = explain_job(job(away="etcd", **gone), ()).reasons[1]
+    assert "have no lease because etcd is away" in without_lease.message
+    assert "ondot scheduler" not in str(without_lease.what_to_do)
 
 
 @proves("E17", "P3")

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -19,6 +20,7 @@ from brokers import Etcd, Missing
 from ondot.coordination import etcd as coordination
 from ondot.coordination.etcd import EtcdCoordinator
 from ondot.coordination.etcd_client import EtcdClient, EtcdError, decode, encode
+from ondot.coordination.etcd_keys import read_prefix
 from ondot.coordination.postgres import PostgresCoordinator
 from ondot.flow.pool_transports import PoolTransports
 from ondot.model.etcd_url import parse_etcd_url
@@ -195,6 +197,32 @@ async def test_a_watch_that_was_compacted_starts_again_with_a_beat(
                     revision = ask(etcd_url, "kv/put", key="b3RoZXI=", value="MQ==")["header"]["revision"]
                 ask(etcd_url, "kv/compaction", revision=revision)
                 await asyncio.sleep(0.1)
+    finally:
+        await coordinator.disconnect()
+        await database.close()
+
+
+@proves("C6")
+async def test_keys_that_a_person_has_put_there_keep_no_partition_from_its_owner(
+    database_url: str, etcd_url: str
+) -> None:
+    settings = settings_for(database_url, lease_s=LEASE_S, coordination="etcd", etcd_url=etcd_url)
+    database = await open_database(settings)
+    await database.read_clock()
+    coordinator = EtcdCoordinator(database)
+    try:
+        async with connected(database_url) as connection:
+            prefix = await read_prefix(connection, settings)
+            for name, value in (
+                ("partitions/3", "mine"),
+                ("partitions/4", str(uuid4())),
+                ("partitions/many", ""),
+                ("nodes/me", "\u2603" * 1000),
+                (f"nodes/{uuid4()}", "without a lease"),
+                ("", ""),
+            ):
+                ask(etcd_url, "kv/put", key=encode(prefix + name), value=encode(value))
+            assert len(await Node(coordinator, connection).step()) == PARTITIONS
     finally:
         await coordinator.disconnect()
         await database.close()

@@ -54,6 +54,14 @@ def test_an_unplanned_fire_is_late_even_if_the_queue_is_empty(nodes: int, why: s
     assert (health.level, health.since, health.why) == ("bad", ago(3), why)
 
 
+@proves("C6")
+def test_schedulers_without_a_lease_are_not_said_to_be_gone() -> None:
+    away = replace(fleet(nodes=0), away="etcd")
+    why = "Schedulers have no lease because etcd is away"
+    assert judge(away, [pool()], ago(3), running=0).why == why
+    assert judge(away, [pool()], None, running=0).text == f"{why[0].lower()}{why[1:]}, so no fire is planned"
+
+
 @proves("L7")
 @pytest.mark.parametrize(("nodes", "workers", "command"), [(0, 1, "ondot scheduler"), (1, 0, "ondot worker")])
 def test_a_missing_role_is_reported_before_anything_is_late(nodes: int, workers: int, command: str) -> None:

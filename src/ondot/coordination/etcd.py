@@ -1,7 +1,7 @@
 """Leases in etcd (C1, C2, C6): a node and its partitions are keys that are bound to the node's lease, so that all of
 them go with it.
 
-etcd decides who owns a partition: it is taken by a transaction that requires that its key does not exist. PostgreSQL
+etcd decides who owns a partition: it is taken by a transaction that requires that no lease holds its key. PostgreSQL
 records it, with a higher epoch, before the node plans; that row is what people see. A node compares both with each beat
 and corrects PostgreSQL. A watch is a hint to beat now: a freed partition has an owner at once, and a watch that is lost
 costs the time until the next beat.
@@ -22,7 +22,7 @@ from typing import Final, TypedDict
 from ondot import __version__
 from ondot.coordination import postgres
 from ondot.coordination.etcd_client import EtcdClient, EtcdError, Json, decode
-from ondot.coordination.etcd_keys import Keys, View, delete, holds, is_absent, is_present, put, read_prefix
+from ondot.coordination.etcd_keys import Keys, View, delete, holds, is_free, is_present, put, read_prefix
 from ondot.model.etcd_url import parse_etcd_url
 from ondot.model.ids import PARTITIONS, NodeId
 from ondot.model.partition import bequeath
@@ -109,7 +109,7 @@ class EtcdCoordinator:
         keys, lease, mine = self._keys, self._lease, str(self.node_id)
         assert keys is not None
         assert lease is not None
-        steps = [([is_absent(key)], put(key, mine, lease)) for key in map(keys.partition, free)]
+        steps = [([is_free(key)], put(key, mine, lease)) for key in map(keys.partition, free)]
         won = await self._change_each(keys, steps)
         numbers = [number for number, is_won in zip(free, won, strict=True) if is_won]
         return await record_partitions(connection, self.node_id, numbers) if numbers else frozenset()

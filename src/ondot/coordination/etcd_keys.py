@@ -1,6 +1,7 @@
 """The keys of an installation in etcd (C6): `nodes/<id>` and `partitions/<number>`, each bound to the lease of a node.
 
-A partition's value is the id of its owner. Keys of another release or of a person's hand are left alone.
+A partition's value is the id of its owner. A key without a lease is no node's: a person has put it there, and a node
+that takes the partition replaces it. Otherwise it would never be free.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -71,6 +72,8 @@ class Keys:
             kind, name = self.name(pair)
             lease = int(pair.get("lease", 0))
             with suppress(ValueError):
+                if not lease:
+                    continue
                 if kind == "nodes":
                     nodes[NodeId(UUID(name))] = lease
                 elif kind == "partitions":
@@ -86,8 +89,9 @@ def delete(key: str) -> Json:
     return {"request_delete_range": {"key": key}}
 
 
-def is_absent(key: str) -> Json:
-    return {"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}
+def is_free(key: str) -> Json:
+    """It does not exist, or is bound to no lease."""
+    return {"key": key, "target": "LEASE", "result": "EQUAL", "lease": "0"}
 
 
 def is_present(key: str) -> Json:

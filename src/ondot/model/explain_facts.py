@@ -276,6 +276,8 @@ class JobFacts:
     node: str | None = None
     nodes: int = 0
     node_seen_at: datetime | None = None
+    away: str | None = None
+    """What keeps schedulers that run from a lease: etcd."""
     live: int = 0
     running: int = 0
     owed: tuple[Range, ...] = ()

@@ -165,6 +165,9 @@ def _no_scheduler(facts: JobFacts) -> list[Reason]:
         schedulers = pluralize(facts.nodes, "live scheduler")
         message = f"None of the {schedulers} owns its partition yet; one takes it within seconds."
         advice = "If this lasts, run `ondot doctor`."
+    elif facts.away:
+        message = f"Schedulers run, but have no lease because {facts.away} is away, so its fires are not planned."
+        advice = "Run `ondot doctor`."
     else:
         seen = f" (last heartbeat {format_instant(facts.node_seen_at)})" if facts.node_seen_at else ""
         message = f"No scheduler is alive{seen}, so its fires are not planned."

@@ -55,6 +55,8 @@ class Fleet:
     draining: int
     held_at: datetime | None = None
     held_why: str | None = None
+    away: str | None = None
+    """What keeps schedulers that run from a lease: etcd."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,6 +64,9 @@ def judge(
 
 
 def _missing_role(fleet: Fleet) -> Health | None:
+    if not fleet.nodes and fleet.away:
+        text = f"schedulers have no lease because {fleet.away} is away, so no fire is planned"
+        return Health("warning", "Warning", text, command="ondot doctor")
     if not fleet.nodes:
         return Health("warning", "Warning", "no scheduler is running, so no fire is planned", command="ondot scheduler")
     if not fleet.workers:
@@ -102,6 +105,8 @@ def _late(since: datetime, why: str, command: str | None) -> Health:
 
 
 def _why_unplanned(fleet: Fleet) -> tuple[str, str | None]:
+    if not fleet.nodes and fleet.away:
+        return f"Schedulers have no lease because {fleet.away} is away", "ondot doctor"
     if not fleet.nodes:
         return "No scheduler is running", "ondot scheduler"
     return "No scheduler has planned it yet", None

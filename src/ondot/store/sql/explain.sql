@@ -150,6 +150,8 @@ GROUP BY q.id, q.class;
 SELECT nullif(t.next_fire_at, 'infinity') AS timer_at, t.fired_through, t.fires_left, n.host AS node,
        (SELECT count(*) FROM ondot.node n WHERE ondot.is_node_alive(n.expires_at, n.beat_at)) AS nodes,
        (SELECT max(beat_at) FROM ondot.node) AS node_seen_at,
+       (SELECT min(a.coordination) FROM ondot.node a
+        WHERE a.away_since IS NOT NULL AND a.beat_at > ondot.clock() - interval '30 seconds') AS away,
        live.count AS live, live.running,
        (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why,
        ondot.clock() AS now, o.name AS tenant, o.state = 'SUSPENDED' AS is_suspended,

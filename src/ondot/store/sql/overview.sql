@@ -27,7 +27,9 @@ SELECT ondot.clock() AS now,
        count(*) FILTER (WHERE w.state = 'ALIVE') AS workers,
        coalesce(sum(w.slots) FILTER (WHERE w.state = 'ALIVE'), 0) AS slots,
        count(*) FILTER (WHERE w.state = 'DRAINING') AS draining,
-       (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why
+       (SELECT held_at FROM ondot.lineage) AS held_at, (SELECT held_why FROM ondot.lineage) AS held_why,
+       (SELECT min(a.coordination) FROM ondot.node a
+        WHERE a.away_since IS NOT NULL AND a.beat_at > ondot.clock() - interval '30 seconds') AS away
 FROM ondot.worker w
 WHERE w.state IN ('ALIVE', 'DRAINING') AND ($1::integer IS NULL OR (
     (w.tenant_nos IS NULL OR $1 = ANY (w.tenant_nos)) AND EXISTS (
