@@ -25,7 +25,7 @@ from ondot.ports.publisher import Message, Publisher, Publishers, Receipt
 WITHIN_S: Final = 15.0
 """A batch has this long to be acknowledged."""
 AT_ONCE: Final = 500
-TOO_LARGE: Final = "message_too_large"
+TOO_LARGE: Final = "too_large"
 NO_RIGHT: Final = (
     "The connection was written by a caller without the scope private-targets: write it with a key that has the scope."
 )
