@@ -30,6 +30,7 @@ async def test_no_statement_about_pools_or_workers_reads_a_whole_table(database_
         "list_pools": [1, None, 1000],
         "read_pool_depths": [1, ["default"], 1000],
         "list_workers": [None, None, 100, 1],
+        "find_hinted_pools": [["redis"], "redis", 30.0],
     }
     async with connected(database_url) as connection:
         await connection.execute(SEED)

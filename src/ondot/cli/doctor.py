@@ -98,7 +98,9 @@ def _examine() -> "Sequence[Finding]":
         settings = database_settings()
     except Misconfigured as refusal:
         return [Finding("settings", "problem", refusal.message, "Correct them, then run `ondot doctor` again.")]
-    return [_describe_client(), *examine(settings)]
+    from ondot.app import open_transport
+
+    return [_describe_client(), *examine(settings, open_transport)]
 
 
 def _describe_client() -> "Finding":

@@ -43,6 +43,7 @@ from ondot.doctor.checks import (
     judge_workers,
 )
 from ondot.doctor.coordination import check_coordination
+from ondot.doctor.transports import OpenTransport, check_transports
 from ondot.model.errors import Misconfigured, OndotError, Unavailable
 from ondot.model.ids import DEFAULT_TENANT
 from ondot.model.liveness import is_silent
@@ -71,11 +72,14 @@ PASSING: Final = frozenset({"57P01", "57P02", "57P03"})
 """SQLSTATEs of a server that is shutting down, has crashed, or is starting up."""
 
 
-def examine(settings: Settings) -> list[Finding]:
-    """Every check that is possible from here: of the database if its URL is known, of a server if its URL is set."""
+def examine(settings: Settings, open_transport: OpenTransport | None = None) -> list[Finding]:
+    """Every check that is possible from here: of the database if its URL is known, of a server if its URL is set.
+
+    `open_transport`: opens one by name, to try it; None: transports are not tried.
+    """
     findings = [judge_settings(settings)]
     if settings.database_url is not None:
-        findings.extend(asyncio.run(examine_database(settings)))
+        findings.extend(asyncio.run(examine_database(settings, open_transport)))
     if settings.database_url is None or "url" in settings.model_fields_set:
         findings.append(ask_server(settings.url))
     if settings.database_url is None:
@@ -145,7 +149,7 @@ def judge_server(url: str, status: int, body: bytes) -> Finding:
 Check = Callable[["Connection", Settings], Awaitable[Finding]]
 
 
-async def examine_database(settings: Settings) -> list[Finding]:
+async def examine_database(settings: Settings, open_transport: OpenTransport | None = None) -> list[Finding]:
     from ondot.store.database import LOGIN_REFUSED, open_database
 
     findings: list[Finding] = []
@@ -159,6 +163,8 @@ async def examine_database(settings: Settings) -> list[Finding]:
             for name, check in (*SCHEMA_CHECKS.items(), *SERVER_CHECKS.items()):
                 if schema.level != "problem" or name in SERVER_CHECKS:
                     findings.append(await _run_check(name, check, connection, settings))
+            if open_transport is not None and schema.level != "problem":
+                findings.append(await check_transports(connection, database, open_transport))
     except Misconfigured as error:
         findings.append(Finding("database", "problem", error.message, "Correct it, then run `ondot doctor` again."))
     except LOGIN_REFUSED as error:

@@ -8,14 +8,16 @@ pools that have it (`model.beats`).
 import asyncio
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from ondot.flow.pool_transports import PoolTransports
 from ondot.model.beats import Beat, Heard, hear
 from ondot.model.ids import PoolNo
+from ondot.model.routes import WITHOUT_BEATS
 from ondot.ports.transport import OnWake
 from ondot.roles.loop import every
-from ondot.telemetry.metrics import TRUST_LOST
+from ondot.telemetry.metrics import TRANSPORT_TRUSTED, TRUST_LOST
 
 FOLLOW_EVERY_S: Final = 1.0
 
@@ -78,6 +80,11 @@ class PoolListener:
 
             listening = group.create_task(transport.listen(pool_nos, self._on_wake, on_beat), name=f"listener-{name}")
             self._listening[name] = (pool_nos, listening)
+            if name not in WITHOUT_BEATS:
+                TRANSPORT_TRUSTED.follow(partial(self._count_trust, name), name)
+
+    def _count_trust(self, name: str) -> float:
+        return float(name in self.trusts)
 
     def _hear(self, name: str, beat: Beat, pool_no: PoolNo) -> None:
         before = self._heard.get((name, pool_no))

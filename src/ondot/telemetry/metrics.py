@@ -214,6 +214,9 @@ PROCESSES = Gauge("ondot_processes", "Processes that report", registry=REGISTRY)
 STARTS = Counter(
     "ondot_process_starts_total", "Starts of processes; more than their number: restarts", ["role"], registry=REGISTRY
 )
+TRANSPORT_TRUSTED = Gauge(
+    "ondot_transport_trusted", "Workers that wake-ups reach for certain, by transport", ["transport"], registry=REGISTRY
+)
 STALLED = Gauge(
     "ondot_process_stalled_seconds",
     "How long the loop that does the work has not moved",
