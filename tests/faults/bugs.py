@@ -7,6 +7,7 @@ so that ondot itself has no switch for them. A bug whose place in the code is go
 import asyncio
 import socket
 import sys
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -28,7 +29,7 @@ from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
 from ondot.model.workflow import progress
 from ondot.model.workflow.states import StepState
-from ondot.roles import housekeeper, leasing, process, pulse, scheduler, worker
+from ondot.roles import housekeeper, leasing, pool_listener, process, pulse, scheduler, worker
 from ondot.store import day_rewrite, events, jobs, lookup, nodes, outcomes, owed, queue, timers, workers
 from ondot.store.queries import Query
 from ondot.targets.http import target as http
@@ -461,6 +462,16 @@ def drops_due_jobs() -> None:
     )
 
 
+# Transports, caught by tests/faults/test_transports.py ---------------------------------------------------------------
+
+
+def trusts_silence() -> None:
+    """A worker asks PostgreSQL each 15 s although no beat arrives any more."""
+    _put(pool_listener.PoolListener, "trusted_until_s", property(lambda _self: time.monotonic() + 3600))
+
+
+BUGS_OF_TRANSPORTS: dict[str, Callable[[], None]] = {trusts_silence.__name__: trusts_silence}
+
 BUGS: dict[str, Callable[[], None]] = {
     bug.__name__: bug
     for bug in (
@@ -511,7 +522,7 @@ def main() -> None:
 
     may_hang()
     hurry()
-    BUGS[sys.argv[1]]()
+    (BUGS | BUGS_OF_TRANSPORTS)[sys.argv[1]]()
     sys.argv = ["ondot", *sys.argv[2:]]
     run()
 
