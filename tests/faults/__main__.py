@@ -54,6 +54,12 @@ def main() -> None:
     parser.add_argument(
         "--coordination", choices=["postgres", "etcd"], default="postgres", help="where schedulers hold their leases"
     )
+    parser.add_argument(
+        "--transport",
+        choices=["postgres", "redis", "kafka", "rabbitmq", "nats"],
+        default="postgres",
+        help="what carries hints to workers",
+    )
     parser.add_argument("--no-old-days", action="store_true", help="without days past their retention")
     parser.add_argument("--no-standby", action="store_true", help="without failover to a synchronous standby")
     parser.add_argument(
@@ -66,8 +72,8 @@ def main() -> None:
     how = parser.parse_args()
     seed = random.randrange(1_000_000) if how.seed is None else how.seed
     directory = (how.directory or Path("var") / "faults" / f"{time.strftime('%Y%m%d-%H%M%S')}-{seed}").resolve()
-    # etcd listens on loopback, which a namespace does not reach.
-    most = 0 if how.coordination == "etcd" else int(available())
+    # etcd and brokers listen on loopback, which a namespace does not reach.
+    most = 0 if how.coordination == "etcd" or how.transport != "postgres" else int(available())
     namespaces = most if how.namespaces is None else how.namespaces
     campaign = Campaign(
         seconds=how.seconds,
@@ -88,6 +94,7 @@ def main() -> None:
         disk_mb=how.disk or (DISK_MB if os.geteuid() == 0 else None),
         slack_s=how.slack,
         coordination=how.coordination,
+        transport=how.transport,
     )
     directory.mkdir(parents=True, exist_ok=True)
     sys.stdout.write(f"Seed {seed}, {how.seconds:g} s of faults. Files: {directory}\n")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import asyncpg
 
-from brokers import Etcd
+from brokers import Broker, Etcd, Kafka, Nats, RabbitMQ, Redis
 from tests.faults.alert_checks import judge_alerts
 from tests.faults.alert_receiver import keeping_alert_books
 from tests.faults.alert_users import AlertUsers
@@ -78,6 +78,15 @@ SELECT (SELECT count(*) FROM ondot.execution WHERE state <> 'BLOCKED') + (SELECT
 """
 
 
+BROKERS: dict[str, tuple[str, type[Broker]]] = {
+    "redis": ("redis_url", Redis),
+    "kafka": ("kafka_servers", Kafka),
+    "rabbitmq": ("rabbitmq_url", RabbitMQ),
+    "nats": ("nats_url", Nats),
+}
+"""The setting and the server of each transport that has one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Campaign:
     """The parameters of a run; the same seed and sizes make the same workload and the same faults."""
@@ -119,6 +128,8 @@ class Campaign:
     """The size of a separate disk for PostgreSQL that can be filled; needs root."""
     coordination: str = "postgres"
     """Where schedulers hold their leases: with `etcd` the run has its own, and its faults."""
+    transport: str = "postgres"
+    """What carries hints: with `redis`, `kafka`, `rabbitmq` or `nats` the run has its own server, and its faults."""
     settings: dict[str, str] = field(default_factory=dict)
 
     async def run(self, directory: Path) -> tuple[Verdict, Report]:
@@ -132,6 +143,8 @@ class Campaign:
             alert_receiver = await stack.enter_async_context(keeping_alert_books(directory / "alert_calls.jsonl"))
             event_ledger = await stack.enter_async_context(keeping_books(directory / "event_calls.jsonl"))
             etcd = stack.enter_context(Etcd.running()) if self.coordination == "etcd" else None
+            setting, kind = BROKERS.get(self.transport, ("", None))
+            broker = stack.enter_context(kind.running()) if kind is not None else None
             async with _connected(postgres) as connection:
                 await connection.execute(EFFECTS)
             old_days = None
@@ -165,6 +178,8 @@ class Campaign:
                     horizon_s=f"{self.horizon_s:g}",
                     test_pace="1",
                     coordination=self.coordination,
+                    transport=self.transport,
+                    **({setting: broker.url} if broker is not None else {}),
                     **({"etcd_url": etcd.url} if etcd is not None else {}),
                     **({"retention_days": str(KEPT_DAYS)} if self.old_days else {}),
                     **self.settings,
@@ -211,6 +226,7 @@ class Campaign:
                 alerts,
                 old_days,
                 etcd,
+                broker,
             )
 
     async def _run(
@@ -227,6 +243,7 @@ class Campaign:
         alerts: AlertUsers,
         old_days: OldDays | None,
         etcd: Etcd | None,
+        broker: Broker | None,
     ) -> tuple[Verdict, Report]:
         acks, log = directory / "acks.jsonl", directory / "faults.jsonl"
         owners = Owners(postgres.connect)
@@ -245,6 +262,7 @@ class Campaign:
             namespaces=stage.namespaces,
             tenants=users,
             etcd=etcd,
+            broker=broker,
             at_once=self.at_once,
         )
         began_s = time.time()
@@ -326,6 +344,7 @@ class Campaign:
             takeovers_s=takeovers,
             workload=dict(happened),
             coordination=self.coordination,
+            transport=self.transport,
         )
         written = report(facts, verdict, log)
         write_report(written, directory)

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from brokers import Redis
 from tests.faults.proxy import Proxy, Way
 from tests.faults.scene import Scene
 
@@ -31,7 +32,7 @@ LONGER_RUN_S = 120.0
 
 Detail = dict[str, Any]
 Target = Literal[
-    "scheduler", "two schedulers", "worker", "api", "proxied", "in a namespace", "postgres", "tenant", "etcd"
+    "scheduler", "two schedulers", "worker", "api", "proxied", "in a namespace", "postgres", "tenant", "etcd", "broker"
 ]
 Unit = Literal["seconds", "leases", "heartbeats"]
 
@@ -417,7 +418,38 @@ async def revoke_lease(scene: Scene, fault: Fault) -> Detail:
     return {"leases": len(found)}
 
 
+# The broker of a transport --------------------------------------------------------------------------------------------
+
+
+async def kill_broker(scene: Scene, fault: Fault) -> Detail:
+    await asyncio.to_thread(scene.carrier.kill)
+    await asyncio.sleep(fault.lasts_s)
+    await asyncio.to_thread(scene.carrier.start)
+    return {}
+
+
+async def freeze_broker(scene: Scene, fault: Fault) -> Detail:
+    scene.carrier.freeze()
+    try:
+        await asyncio.sleep(fault.lasts_s)
+    finally:
+        scene.carrier.thaw()
+    return {}
+
+
+async def empty_broker(scene: Scene, fault: Fault) -> Detail:
+    """FLUSHALL of Redis; the others keep nothing that could be emptied so."""
+    if not isinstance(scene.carrier, Redis):
+        return {"left_out": scene.carrier.program}
+    _, writer = await asyncio.open_connection("127.0.0.1", scene.carrier.port)
+    writer.write(b"FLUSHALL\r\n")
+    await writer.drain()
+    writer.close()
+    return {}
+
+
 SERVER = frozenset({"postgres"})
+BROKER = frozenset({"broker"})
 ETCD = frozenset({"etcd"})
 WIPED_SHARE = 0.3
 PIPES = frozenset({"pipes"})
@@ -476,6 +508,9 @@ KINDS: dict[str, Kind] = {
     "etcd.kill": Kind(kill_etcd, "etcd", 2, (0, 2), "leases", needs=ETCD),
     "etcd.freeze": Kind(freeze_etcd, "etcd", 3, (0.5, 2.5), "leases", needs=ETCD),
     "etcd.revoke": Kind(revoke_lease, "etcd", 3, needs=ETCD),
+    "broker.kill": Kind(kill_broker, "broker", 2, (0, 4), needs=BROKER),
+    "broker.freeze": Kind(freeze_broker, "broker", 3, (0.3, 6), needs=BROKER),
+    "broker.emptied": Kind(empty_broker, "broker", 2, needs=BROKER),
     "tenant.flood": Kind(flood, "tenant", 2),
     "tenant.suspended": Kind(suspend_tenant, "tenant", 3, (2, 8)),
     "tenant.deleted": Kind(delete_tenant, "tenant", 2),

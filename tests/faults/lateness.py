@@ -28,6 +28,7 @@ from tests.faults.journal import Operation
 from tests.faults.oracle import seconds_of
 
 HEALTHY = "healthy"
+POLL_S = 1.0
 HEALTHY_S = 1.0
 BEFORE_S = 2.0
 ROUNDS = 2
@@ -174,6 +175,10 @@ class _Sky:
             ):
                 # An unread log excuses nothing, and neither does another tenant.
                 continue
+            if role == "broker":
+                # Without hints workers poll: it may add a second, and no more, however long it lasts (L5).
+                recoveries[role] = HEALTHY_S + POLL_S
+                continue
             # One worker's work goes to the others at once; if all of them are hit, it waits until one is up again.
             is_awaited = role != "worker" or len(workers) >= self.bounds.workers
             base_s = max(base_s, self._over_s(fault) if is_awaited else fault.began_s)
@@ -206,6 +211,8 @@ class _Sky:
                 return 0.0
             case "postgres":
                 return self.bounds.restart_s
+            case "broker":
+                return POLL_S
             case _:
                 return HEALTHY_S
 

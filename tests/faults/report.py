@@ -29,6 +29,7 @@ class RunFacts:
     """By kind of fault, how long it took until all partitions of a node had other owners."""
     workload: dict[str, int] = field(default_factory=dict)
     coordination: str = "postgres"
+    transport: str = "postgres"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ def write_report(written: Report, directory: Path) -> None:
 def _again(facts: RunFacts) -> str:
     sizes = " ".join(f"--{name} {count}" for name, count in facts.sizes.items())
     how = "" if facts.coordination == "postgres" else f" --coordination {facts.coordination}"
+    how += "" if facts.transport == "postgres" else f" --transport {facts.transport}"
     return f'make faults SEED={facts.seed} SECONDS={facts.seconds:g} FAULTS="{sizes}{how}"'
 
 

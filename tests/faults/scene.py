@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import asyncpg
 import psutil
 
-from brokers import Etcd
+from brokers import Broker, Etcd
 from tests.faults.fleet import LOOK_AGAIN_S, Fleet, Member, clocks_available
 from tests.faults.netns import Namespace
 from tests.faults.postgres import Postgres
@@ -39,7 +39,7 @@ class Sizes:
     lease_s: float = 5.0
     heartbeat_s: float = 10.0
     has: frozenset[str] = frozenset()
-    """Which of `postgres`, `standby`, `disk`, `clocks`, `pipes` (of their logs), `etcd` exist."""
+    """Which of `postgres`, `standby`, `disk`, `clocks`, `pipes` (of their logs), `etcd`, `broker` exist."""
 
 
 @dataclass(slots=True)
@@ -53,6 +53,8 @@ class Scene:
     tenants: TenantUsers | None = None
     etcd: Etcd | None = None
     """Where the schedulers hold their leases; None: in PostgreSQL."""
+    broker: Broker | None = None
+    """What carries hints; None: PostgreSQL."""
     members: dict[str, Member] = field(default_factory=dict)
     """The members that must be up at the end, by name: all those of the start."""
     busy: set[str] = field(default_factory=set)
@@ -71,6 +73,7 @@ class Scene:
             "disk": self.postgres is not None and self.postgres.can_fill_disk,
             "clocks": clocks_available(),
             "etcd": self.etcd is not None,
+            "broker": self.broker is not None,
             "pipes": all(member.launch.pipe is not None for member in self.members.values()),
         }
         return Sizes(
@@ -94,6 +97,11 @@ class Scene:
     def server(self) -> Postgres:
         assert self.postgres is not None, "this fault needs the run's own PostgreSQL"
         return self.postgres
+
+    @property
+    def carrier(self) -> Broker:
+        assert self.broker is not None, "this fault needs a transport with a broker"
+        return self.broker
 
     @property
     def coordinator(self) -> Etcd:
@@ -142,10 +150,11 @@ class Scene:
             namespace.repair()
         if self.postgres is not None:
             await self.postgres.repair()
-        if self.etcd is not None:
-            self.etcd.thaw()
-            if self.etcd.process is None:
-                await asyncio.to_thread(self.etcd.start)
+        for server in (self.etcd, self.broker):
+            if server is not None:
+                server.thaw()
+                if server.process is None:
+                    await asyncio.to_thread(server.start)
         for member in self.members.values():
             member.thaw()
             member.move()

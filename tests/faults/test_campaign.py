@@ -249,6 +249,24 @@ async def test_without_a_bug_a_small_campaign_is_clean(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@proves("C4", "C5", "L5")
+@pytest.mark.timeout(450)
+async def test_work_is_late_by_a_second_more_at_most_while_the_transport_fails(tmp_path: Path) -> None:
+    campaign = replace(
+        SMALL,
+        seconds=25,
+        jobs=150,
+        transport="redis",
+        kinds=("broker", "worker.restart"),
+        calm_within_s=PATIENCE_S,
+    )
+    verdict, report = await campaign.run(tmp_path)
+    print(f"\n{report.text}")  # noqa: T201 - what the run was
+    assert [str(violation) for violation in verdict.violations] == []
+    assert verdict.counts["fires"] > campaign.jobs / 2
+
+
+@pytest.mark.long
 @proves("C1", "C2", "C6", "L2", "L4")
 @pytest.mark.timeout(450)
 async def test_schedulers_that_coordinate_by_etcd_keep_every_promise_while_it_fails(tmp_path: Path) -> None:

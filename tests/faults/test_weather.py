@@ -27,7 +27,7 @@ ALL = Sizes(
     proxied=("scheduler-0", "scheduler-1", "worker-2", "worker-3", "api-4"),
     in_namespaces=("scheduler-0",),
     tenants=("guest-1", "guest-2"),
-    has=frozenset({"postgres", "standby", "disk", "clocks", "pipes", "etcd"}),
+    has=frozenset({"postgres", "standby", "disk", "clocks", "pipes", "etcd", "broker"}),
 )
 
 

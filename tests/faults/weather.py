@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import asyncpg
 
-from brokers import Etcd
+from brokers import Broker, Etcd
 from tests.faults.fleet import Fleet, Member
 from tests.faults.kinds import KINDS, Fault, Kind
 from tests.faults.netns import Namespace
@@ -48,13 +48,14 @@ class Weather:
         namespaces: Mapping[str, Namespace] | None = None,
         tenants: TenantUsers | None = None,
         etcd: Etcd | None = None,
+        broker: Broker | None = None,
         at_once: int = 1,
     ) -> None:
         """`proxies` and `namespaces` by the names of members; `kinds`: only these, by name or prefix.
 
         `at_once`: how many sequences of faults run at the same time, never two on the same target.
         """
-        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._report_exit, tenants, etcd)
+        self._scene = Scene(fleet, postgres, proxies, namespaces or {}, self._report_exit, tenants, etcd, broker)
         self._seed = seed
         self._kinds = kinds
         self._calm_s = calm_s
@@ -194,7 +195,7 @@ def targets_of(kind: Kind, sizes: Sizes) -> list[str]:
         case "two schedulers":
             others = [(one, other) for one in sizes.schedulers for other in sizes.schedulers if one != other]
             return [" ".join(pair) for pair in others] or [f"{one} {one}" for one in sizes.schedulers]
-        case "postgres" | "etcd":
+        case "postgres" | "etcd" | "broker":
             return [kind.target]
         case "proxied":
             return list(sizes.proxied)
