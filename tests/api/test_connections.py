@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from brokers import Redis
+from ondot.doctor.brokers import examine_brokers
 from ondot.kms import generate_key
 from ondot.model.secret import MASK
 from tests.api.conftest import Caller
@@ -102,6 +103,25 @@ async def test_a_test_connects_says_what_is_wrong_and_is_kept_until_the_connecti
                 assert "ONDOT_ALLOW_PRIVATE_TARGETS" in tested["test_error"]
             assert (await api.http.get("/v1/connections/main")).json()["test_error"] == tested["test_error"]
     assert "Connection refused" in (await api_test(world))["test_error"]
+
+
+@proves("E3")
+async def test_the_doctor_tests_every_connection(world: World) -> None:
+    update = {"allow_private_targets": True, "secret_key": generate_key()}
+    world.database.settings = world.database.settings.model_copy(update=update)
+    assert await examine_brokers(world.database) == []
+    api = caller_with(world, secret_key=world.database.settings.secret_key)
+    async with api.http:
+        with Redis.running() as redis:
+            await put(api, kind="redis", url=redis.url)
+            [fine] = await examine_brokers(world.database)
+            assert (fine.level, fine.message) == ("ok", "1 connection works, tested from here.")
+        await put(api, "other", kind="redis", url=f"redis://u:{PASSWORD}@127.0.0.1:1")
+        [found] = await examine_brokers(world.database)
+    assert found.level == "warning"
+    assert "main: No connection" in found.message
+    assert "other: No connection" in found.message
+    assert PASSWORD not in found.message
 
 
 async def api_test(world: World) -> dict[str, Any]:

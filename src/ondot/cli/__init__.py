@@ -8,7 +8,7 @@
     job · execution · dead-letter        use a server, through the SDK's client   job.py, execution.py, dead_letter.py
     workflow · event · function          the same                                 workflow.py, event.py, function.py
     fleet · top · pool                   the same                                 fleet.py, top.py, pool.py
-    secret · audit                       the same                                 secret.py, audit.py
+    secret · connection · audit          the same                                 secret.py, connection.py, audit.py
     bulk · view · export                 many at once, queries, lists as files    bulk.py, view.py, export.py
     channel · ping · sink                messages, jobs elsewhere, events out     channel.py, ping.py, sink.py
     webhook · hook                       signatures of calls, webhooks as events  webhook.py, hook.py

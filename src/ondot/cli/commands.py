@@ -88,6 +88,7 @@ COMMANDS: Final = {
         "Show how much history there is, what stays though its day is over and why, and what goes next. For owners.",
     ),
     "alert": Entry(SET, "alert", "app", "What to be notified of, and when."),
+    "connection": Entry(SET, "connection", "app", "Brokers and servers that jobs name."),
     "channel": Entry(SET, "channel", "app", "Where messages about incidents go."),
     "sink": Entry(SET, "sink", "app", "Where ondot's own events are sent."),
     "ping": Entry(SET, "ping", "app", "Watch jobs that ondot does not run."),

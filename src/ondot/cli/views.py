@@ -460,6 +460,26 @@ def hook_table(hooks: Iterable[Json], now: datetime) -> Listing:
     return drawn
 
 
+def connection_table(connections: Iterable[Json], now: datetime) -> Listing:
+    drawn = table(
+        *("NAME", "KIND", "ADDRESS", "TESTED", "ERROR", "CHANGED"),
+        drop=("CHANGED", "ERROR"),
+        whole=("KIND", "TESTED", "CHANGED"),
+        wide=("ERROR",),
+    )
+    for each in connections:
+        tested = "never" if each["tested_at"] is None else "works" if each["test_error"] is None else "fails"
+        drawn.add_row(
+            cell(each["name"], style="bold"),
+            each["kind"],
+            each["url"] or each["servers"] or each["address"],
+            tested,
+            each["test_error"] or "",
+            when(each["updated_at"], now),
+        )
+    return drawn
+
+
 def channel_table(channels: Iterable[Json], now: datetime) -> Listing:
     drawn = table("NAME", "KIND", "SENDS TO", "CHANGED", drop=("CHANGED", "KIND"), whole=("KIND", "CHANGED"))
     for channel in channels:

@@ -165,6 +165,10 @@ async def examine_database(settings: Settings, open_transport: OpenTransport | N
                     findings.append(await _run_check(name, check, connection, settings))
             if open_transport is not None and schema.level != "problem":
                 findings.append(await check_transports(connection, database, open_transport))
+        if schema.level != "problem":
+            from ondot.doctor.brokers import examine_brokers
+
+            findings += await examine_brokers(database)
     except Misconfigured as error:
         findings.append(Finding("database", "problem", error.message, "Correct it, then run `ondot doctor` again."))
     except LOGIN_REFUSED as error:

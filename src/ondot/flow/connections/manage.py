@@ -75,7 +75,8 @@ async def remove_connection(
         if users and not is_forced:
             named = ", ".join(user.name for user in users[:5])
             raise Conflict(
-                f"Jobs name the connection {name!r}: {named}. Change or delete them first, or add `force=true`.",
+                f"Jobs name the connection {name!r}: {named}. Change or delete them first, or force it: `--force`,"
+                " `force=true`.",
                 used_by=[str(user.id) for user in users],
             )
         await delete_connection(connection, tenant_no, name)
