@@ -1,7 +1,7 @@
 """Publishing to a real Kafka, RabbitMQ and NATS: what arrives, and what is refused without a retry."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 from uuid import uuid4
@@ -175,6 +175,27 @@ async def test_nats_says_which_stream_keeps_a_message_or_that_none_does(nats_ser
         large = await refusal_of(publisher, NatsPlace(subject="news"), Message(b"x" * 2_000_000))
         assert (large.code, large.is_retryable, large.may_be_published) == ("too_large", False, False)
     await client.close()
+
+
+@proves("E3")
+async def test_nats_refuses_a_wrong_password_and_a_subject_that_the_user_may_not_publish_to() -> None:
+    class Guarded(Nats):
+        def command(self) -> Sequence[str]:
+            users = '{user: bob, password: right, permissions: {publish: {allow: ["news", "$JS.>", "_INBOX.>"]}}}'
+            (self.directory / "conf").write_text(f"authorization: {{users: [{users}]}}\n")
+            return (*super().command(), "-c", str(self.directory / "conf"))
+
+    with Guarded.running() as server:
+        place = server.url.removeprefix("nats://")
+        async with publisher_for("nats", f"nats://bob:s3cret-canary@{place}") as publisher:
+            wrong = await refusal_of(publisher, NatsPlace(subject="news"))
+            assert (wrong.code, wrong.is_retryable, wrong.may_be_published) == ("bad_credentials", False, False)
+            assert "s3cret" not in wrong.message
+        async with publisher_for("nats", f"nats://bob:right@{place}") as publisher:
+            receipts(await publisher.publish(NatsPlace(subject="news"), [A_MESSAGE], within_s=PATIENCE_S))
+            denied = await refusal_of(publisher, NatsPlace(subject="orders"))
+            assert (denied.code, denied.is_retryable) == ("bad_credentials", False)
+            receipts(await publisher.publish(NatsPlace(subject="news"), [A_MESSAGE], within_s=PATIENCE_S))
 
 
 @proves("E3")

@@ -7,11 +7,11 @@ that were checked are connected to.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-import nats
 from nats.aio.client import Client
 from nats.errors import ConnectionClosedError, Error, MaxPayloadError, NoServersError
 from nats.js.errors import APIError, NotFoundError
@@ -21,6 +21,7 @@ from ondot.model.broker import BrokerAddress, NatsPlace, Place
 from ondot.ports.publisher import Answer, Message, Receipt, Refusal
 from ondot.targets.addresses import PrivateAddress, UnknownHost, resolve_allowed
 from ondot.targets.publish.answers import (
+    CLOSE_WITHIN_S,
     CONNECT_WITHIN_S,
     NotConnected,
     bad_credentials,
@@ -35,6 +36,8 @@ from ondot.targets.text import one_line
 STREAM_KNOWN_S: Final = 10.0
 PING_EVERY_S: Final = 5
 _STREAM_WITHIN_S: Final = 5.0
+_VIOLATION: Final = re.compile(r"permissions violation for publish to \"([^\"]*)\"", re.IGNORECASE)
+_MOST_DENIED: Final = 1_000
 _LOOK_EVERY_S: Final = 0.2
 """A wait for an answer does not end with its connection."""
 _LONG_S: Final = 86_400
@@ -50,6 +53,8 @@ class NatsPublisher:
         self._streams: dict[str, tuple[float, str | None]] = {}
         """The stream of each subject, and until when that is believed."""
         self._flushes: set[asyncio.Future[None]] = set()
+        self._denied: dict[str, str] = {}
+        """Subjects that the user may not publish to: the server says so beside its answers."""
 
     async def publish(self, place: Place, messages: Sequence[Message], *, within_s: float) -> list[Answer]:
         assert isinstance(place, NatsPlace)
@@ -64,10 +69,16 @@ class NatsPublisher:
                 if stream is not None:
                     return list(await asyncio.gather(*(self._to_stream(client, place, each) for each in messages)))
                 answers = [await self._to_server(client, place, message) for message in messages]
+                # The first ping of the client overtakes messages that it has yet to write, the second is behind them.
                 await self._flush(client)
+                await self._flush(client)
+                if (denied := self._denied.pop(place.subject, None)) is not None:
+                    return [bad_credentials(self._address, denied)] * len(messages)
                 return answers
         except TimeoutError:
             refusal = over_time(self._address, place, within_s, was_sent=was_sent)
+            if (denied := self._denied.pop(place.subject, None)) is not None:
+                refusal = bad_credentials(self._address, denied)
         except NotConnected as error:
             refusal = error.refusal
         except (Error, OSError) as error:
@@ -190,16 +201,19 @@ class NatsPublisher:
         if address.tls:
             options |= {"tls": tls_context(address), "tls_hostname": server.host}
 
-        failed: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
+        failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         async def note(error: Exception) -> None:
             """The library tries a refused connection again and again, whatever its options say: the first failure
             counts. Later ones come back from the calls that meet them."""
             if not failed.done():
                 failed.set_exception(error)
+            elif (found := _VIOLATION.search(str(error))) is not None and len(self._denied) < _MOST_DENIED:
+                self._denied[found[1]] = _words(error)
 
+        client = Client()
         connecting = asyncio.ensure_future(
-            nats.connect(
+            client.connect(
                 f"{'tls' if address.tls else 'nats'}://{place}:{server.port}",
                 name="ondot",
                 user=address.username,
@@ -214,13 +228,18 @@ class NatsPublisher:
         )
         try:
             await asyncio.wait([connecting, failed], return_when=asyncio.FIRST_COMPLETED)
-            return await (connecting if connecting.done() else failed)
-        finally:
+            await (failed if failed.done() else connecting)
+        except BaseException:
             connecting.cancel()
-            if failed.done():
-                failed.exception()
-            else:
-                failed.set_result(Client())
+            await asyncio.wait([connecting], timeout=CLOSE_WITHIN_S)
+            if connecting.done() and not connecting.cancelled():
+                connecting.exception()  # asked for, so that asyncio does not log it
+            await close_within(client.close())
+            raise
+        finally:
+            if not failed.done():
+                failed.set_result(None)
+        return client
 
 
 def _words(error: BaseException) -> str:
