@@ -37,7 +37,7 @@ QUESTIONS = (
         "latency",
     ),
     *("punctual", "herd", "rest", "running", "backlog", "tenants", "days", "snapshot", "alerts", "transports"),
-    "peers",
+    *("sinks", "peers"),
 )
 LONGEST_S = 3_600
 
