@@ -42,7 +42,8 @@ from ondot.telemetry.metrics import SINK_EVENTS
 AT_ONCE: Final = 1_000
 """Events of one turn of a sink."""
 SINKS_AT_ONCE: Final = 200
-SENDING_AT_ONCE: Final = 20
+SENDING_AT_ONCE: Final = 200
+"""A receiver that hangs holds its place for half a minute, and no connection to the database."""
 FIRST_AGAIN_S: Final = 1.0
 LONGEST_AGAIN_S: Final = 60.0
 REPORTED_AFTER_S: Final = 60.0
