@@ -31,7 +31,7 @@ from ondot.targets.grpc import reflection
 from ondot.targets.grpc.target import GrpcCaller
 from tests.conformance.calls import EXECUTION, JOB, PATIENCE_S, Recorder, a_call, failure_of, result_of
 from tests.grpc_shop.certificates import Authority
-from tests.grpc_shop.server import SERVICE, Shop, descriptor_text, open_shop
+from tests.grpc_shop.server import SERVICE, Shop, descriptor_text, ignore_late_ends, open_shop
 from tests.proves import proves
 
 PLACE = f"{SERVICE}/Place"
@@ -39,6 +39,7 @@ PLACE = f"{SERVICE}/Place"
 
 @pytest.fixture
 async def caller() -> AsyncIterator[GrpcCaller]:
+    ignore_late_ends()
     caller = GrpcCaller(reach=EVERYWHERE)
     yield caller
     await caller.close()
