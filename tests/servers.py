@@ -30,7 +30,6 @@ from ondot.store.database import connect_options, open_database
 from ondot.store.days import read_day_tables, remove_days
 from ondot.store.migrate import migrate_up
 from ondot.testing.server import FAST, fastest_directory
-from tests.brokers import end_shared
 from tests.store.guard import GUARD
 
 TEMPLATE = "ondot_template"
@@ -72,6 +71,10 @@ class Running:
         self.server = Server(url, f"PostgreSQL {version} ({'system' if system else 'embedded'})", str(self._directory))
 
     def stop(self) -> None:
+        from tests.brokers import (
+            end_shared,
+        )  # not above: programs that tests start import this module without `brokers`
+
         end_shared(self._directory)
         self._postgres.stop()
         shutil.rmtree(self._directory, ignore_errors=True)

@@ -65,7 +65,6 @@ def including(rule: object) -> dict[str, Any]:
     return {"cron": "@daily", "include": [{"every": "7h"}, rule]}
 
 
-NOT_YET = "is not supported"
 BEGINS = "20260101T090000"
 
 NO_OBJECT = [
@@ -557,9 +556,10 @@ AT_CREATION = [
     bad(job(depends_on=[str(n) for n in range(1001)]), "/depends_on", "at most 1000 entries"),
 ]
 
-LATER = [
-    bad({"name": "n", "target": {"grpc": {"service": "x"}}}, "/target/grpc", NOT_YET, "use `http`"),
-    bad({"name": "n", "target": {"publish": {"topic": "x"}}}, "/target/publish", NOT_YET),
+OTHER_TARGETS = [
+    bad({"name": "n", "target": {"grpc": {"service": "x"}}}, "/target/grpc/service", "no field"),
+    bad({"name": "n", "target": {"grpc": {"address": "a:1"}}}, "/target/grpc/method", "is missing", "billing.v1"),
+    bad({"name": "n", "target": {"publish": {"topic": "x"}}}, "/target/publish/topic", "known: redis, kafka"),
 ]
 
 JOBS = [
@@ -574,7 +574,7 @@ JOBS = [
     *ERRORS,
     *LIMITS,
     *AT_CREATION,
-    *LATER,
+    *OTHER_TARGETS,
 ]
 
 BATCHES = [

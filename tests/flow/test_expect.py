@@ -3,6 +3,9 @@
 from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
+
+from ondot.flow import new_jobs
 from ondot.flow.backfill import Backfill, start_backfill
 from ondot.flow.change.change import delete, pause, resume
 from ondot.flow.expect.watch import expect_pass
@@ -12,6 +15,7 @@ from ondot.model.ids import DEFAULT_TENANT, JobId
 from ondot.model.retry import Retry
 from ondot.model.schedule import Misfire
 from ondot.store.connection import Record
+from ondot.store.expect import put_watches
 from tests.proves import proves
 from tests.world import Worker, World, cron, every, failed, job
 
@@ -93,6 +97,26 @@ async def test_a_job_that_has_not_succeeded_by_its_time_is_missed_until_it_comes
     [(_, is_open, *_)] = await misses(world, made.id)
     assert not is_open
     assert await condition(world, made.id) is None
+
+
+@proves("O11")
+async def test_the_first_fire_of_a_job_counts_even_if_it_is_due_before_the_job_is_stored(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine more than a second passed meanwhile, and the only fire of a job was never missed."""
+
+    async def put_later(*given: Any) -> None:
+        await world.advance(1.5)
+        await put_watches(*given)
+
+    monkeypatch.setattr(new_jobs, "put_watches", put_later)
+    once_only = every(1, world.now, max_fires=1)
+    made = await world.submit(job(schedule=once_only, expect=Expect(end_within_s=2), retry=NO_RETRY))
+    await world.plan()
+    await world.advance(5)
+    await look(world)
+    [(which, is_open, predicted, count, _)] = await misses(world, made.id)
+    assert (which, is_open, predicted, count) == ("end_within", True, False, 1)
 
 
 @proves("O11")

@@ -185,6 +185,7 @@ def interrupt():
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGINT)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell ignores it for what it starts in the background
 threading.Thread(target=interrupt).start()
 try:
     handle.result()

@@ -172,7 +172,8 @@ async def store_jobs(work: Work, jobs: Sequence[NewJob], moment: Moment) -> list
     await post_new_jobs(work.connection, work.tenant_no, jobs)
     for job in jobs:
         if job.spec.expect is not None:
-            await put_watches(work.connection, work.tenant_no, job.id, job.spec.expect.given)
+            which, first_fire_at = job.spec.expect.given, job.next_fire_at
+            await put_watches(work.connection, work.tenant_no, job.id, which, first_fire_at)
     horizon_at = now + timedelta(seconds=work.database.settings.horizon_s)
     near = [
         Planning(new_timer(work.tenant_no, job), job.spec, job.pool_no)

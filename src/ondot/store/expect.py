@@ -85,9 +85,16 @@ Moved = tuple[WatchRow, datetime, datetime | None]
 """A watch, through which fire it is settled, and when it is looked at next (None: it is over)."""
 
 
-async def put_watches(connection: Connection, tenant_no: TenantNo, job_id: JobId, which: Sequence[Which]) -> None:
-    """The expectations that a job has from now on; it is looked at soon."""
-    await connection.execute(_SQL["put_watches"].text, tenant_no, job_id, which)
+async def put_watches(
+    connection: Connection,
+    tenant_no: TenantNo,
+    job_id: JobId,
+    which: Sequence[Which],
+    first_fire_at: datetime | None = None,
+) -> None:
+    """The expectations that a job has from now on; it is looked at soon. `first_fire_at`: of a new job, which counts
+    even if it is due already."""
+    await connection.execute(_SQL["put_watches"].text, tenant_no, job_id, which, first_fire_at)
 
 
 async def find_due_watches(connection: Connection, limit: int) -> list[WatchRow]:

@@ -27,6 +27,8 @@ class Examples:
             "JobBody": job,
             "ChannelBody": {"name": "ops", "email": {"to": ["ops@example.com"]}},
             "ChannelPatchBody": {"email": {"to": ["ops@example.com", "night@example.com"]}},
+            "ConnectionBody": {"kind": "kafka", "servers": "kafka-1.example.com:9092"},
+            "SinkBody": {"types": ["ondot.execution.failed"], "webhook": {"url": "https://example.com/events"}},
             "PingBody": {"name": "backup", "period": "1d", "grace": "1h"},
             "ReplayBody": {"ids": [EXAMPLE_ID]},
             "DiscardBody": {"ids": [EXAMPLE_ID], "reason": "the orders were cancelled"},

@@ -1,13 +1,15 @@
 -- name: put_watches :none
 -- locks: the watches of a job        index: watch_pkey
--- The expectations of a job from now on. Those that it no longer has are looked at once more, and removed then.
--- $1 tenant_no, $2 job_id, $3 which
+-- The expectations of a job from now on. Those that it no longer has are looked at once more, and removed then. Of a new job
+-- every fire counts: its first one may be due before this statement runs.
+-- $1 tenant_no, $2 job_id, $3 which, $4 the first fire of a new job
 WITH others AS (
     UPDATE ondot.watch SET look_at = ondot.clock()
     WHERE job_id = $2::uuid AND tenant_no = $1::integer AND which <> ALL ($3::text[])
 )
 INSERT INTO ondot.watch (job_id, tenant_no, which, after_at, look_at)
-SELECT $2, $1, w.which, ondot.clock(), ondot.clock() FROM unnest($3) AS w(which)
+SELECT $2, $1, w.which, least(ondot.clock(), $4::timestamptz - interval '1 microsecond'), ondot.clock()
+FROM unnest($3) AS w(which)
 ON CONFLICT (job_id, which) DO UPDATE SET look_at = ondot.clock();
 
 -- name: find_due_watches :many
