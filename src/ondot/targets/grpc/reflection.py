@@ -40,18 +40,25 @@ async def _read_files(
     from google.protobuf.message import DecodeError
     from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-    asking = wire.stream_stream(
+    # A call for each file, though the method is one of streams: to write to a stream that the server has ended already,
+    # because it has no such method, fails as INTERNAL and hides the server's own status.
+    ask = wire.unary_stream(
         f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
         request_serializer=ServerReflectionRequest.SerializeToString,
         response_deserializer=ServerReflectionResponse.FromString,
-    )(metadata=metadata, timeout=timeout_s)
+    )
+    loop = asyncio.get_running_loop()
+    ends_s = None if timeout_s is None else loop.time() + timeout_s
     files: dict[str, bytes] = {}
     wanted: set[str] = set()
     request = ServerReflectionRequest(file_containing_symbol=service)
     try:
         while True:
-            await asking.write(request)
-            response = await asking.read()
+            asking = ask(request, metadata=metadata, timeout=None if ends_s is None else max(ends_s - loop.time(), 0.0))
+            try:
+                response = await asking.read()
+            finally:
+                asking.cancel()
             if response is grpc.aio.EOF:
                 raise BadTypes("The server's reflection ended before it had described the method.")
             name = request.file_by_filename
@@ -71,5 +78,3 @@ async def _read_files(
             request = ServerReflectionRequest(file_by_filename=min(wanted))
     except DecodeError:
         raise BadTypes("The server's reflection answered with types that cannot be read.") from None
-    finally:
-        asking.cancel()
