@@ -9,6 +9,7 @@ from uuid import uuid4
 import aio_pika
 import pytest
 from aio_pika.abc import AbstractChannel, AbstractIncomingMessage
+from aiormq.exceptions import ChannelLockedResource
 
 from brokers import Missing, RabbitMQ
 from ondot.model.beats import Beat
@@ -43,13 +44,13 @@ def queue_name(monkeypatch: pytest.MonkeyPatch, transport: RabbitmqTransport) ->
 
 
 @proves("C5")
-async def test_a_queue_that_is_deleted_under_way_is_made_again(
-    transport: RabbitmqTransport, channel: AbstractChannel, queue_name: str, monkeypatch: pytest.MonkeyPatch
+async def test_no_other_connection_can_delete_or_read_the_queue_of_a_listener(
+    transport: RabbitmqTransport, channel: AbstractChannel, queue_name: str
 ) -> None:
-    monkeypatch.setattr(listening, "RECONNECT_S", 0.01)
     async with receiving(transport) as received:
         await until_received(transport, received)
-        await channel.queue_delete(queue_name)
+        with pytest.raises(ChannelLockedResource):
+            await channel.queue_delete(queue_name)
         await until_received(transport, received)
 
 
@@ -65,12 +66,9 @@ async def test_an_exchange_that_is_deleted_under_way_is_made_again_with_its_bind
 
 
 @proves("C4")
-async def test_the_queue_of_a_listener_that_is_gone_keeps_little_and_not_for_long(
-    transport: RabbitmqTransport, channel: AbstractChannel, queue_name: str, monkeypatch: pytest.MonkeyPatch
+async def test_the_queue_of_a_listener_goes_with_it(
+    transport: RabbitmqTransport, channel: AbstractChannel, queue_name: str
 ) -> None:
-    monkeypatch.setattr(
-        rabbitmq, "QUEUE", {**rabbitmq.QUEUE, "x-expires": 500, "x-message-ttl": 100, "x-max-length": 5}
-    )
     async with receiving(transport) as received:
         await until_received(transport, received)
     async with asyncio.timeout(WITHIN_S):
@@ -113,7 +111,7 @@ async def test_hints_that_are_due_go_before_others_and_before_beats(
     await transport.publish([Wake(POOL, now - timedelta(minutes=1)), Wake(POOL, now + timedelta(hours=1))])
     await transport.beat(Beat(uuid4(), 1), [POOL])
     messages: list[AbstractIncomingMessage | None] = [await queue.get(no_ack=True) for _ in range(3)]
-    assert [message and message.priority for message in messages] == [9, 0, 0]
+    assert [message and message.priority for message in messages] == [1, 0, 0]
 
 
 @proves("C5", "L5")

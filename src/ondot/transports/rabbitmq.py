@@ -1,9 +1,10 @@
-"""Wake-ups through RabbitMQ (C4): a topic exchange, and for each process that listens a quorum queue of its own, bound
-to its pools.
+"""Wake-ups through RabbitMQ (C4): a topic exchange, and for each process that listens an exclusive queue of its own,
+bound to its pools.
 
-A quorum queue survives the loss of a broker of a cluster, which the exclusive queue of a connection does not. It is
-bounded, its messages expire, and so does the queue: nothing piles up for a process that is gone. Publishing waits for
-the broker's confirm. A broker that is short of memory or disk stops reading from publishers, so publishing has a
+It goes with its connection, so nothing piles up for a process that is gone; a process that connects again, to another
+broker of a cluster too, makes another one. A quorum queue would survive its broker for nobody, and one that was made
+just before a `kill -9` came back broken in RabbitMQ 3.10 and held up every confirm. Publishing waits for the broker's
+confirm. A broker that is short of memory or disk stops reading from publishers, so publishing has a
 deadline and fails by it.
 """
 
@@ -37,14 +38,12 @@ ANSWERS_WITHIN_S: Final = 1.0
 CONNECTS_WITHIN_S: Final = 5.0
 HEARTBEAT_S: Final = 10
 QUEUE: Final[Mapping[str, str | int]] = {
-    "x-queue-type": "quorum",
-    "x-expires": 60_000,
     "x-message-ttl": 10_000,
     "x-max-length": 10_000,
+    "x-max-priority": 1,
 }
 """Times in ms. Messages that do not fit push out the oldest."""
-URGENT, NORMAL = 9, 0
-"""Quorum queues of RabbitMQ 4 have two priorities, 5 and more goes first; older ones ignore them."""
+URGENT, NORMAL = 1, 0
 
 
 class RabbitmqTransport:
@@ -129,7 +128,7 @@ class RabbitmqTransport:
                     again, without our bindings."""
                     async with asyncio.timeout(CONNECTS_WITHIN_S):
                         exchange = await channel.declare_exchange(self.place, "topic", durable=True)
-                        queue = await channel.declare_queue(queue_name, durable=True, arguments={**QUEUE})
+                        queue = await channel.declare_queue(queue_name, exclusive=True, arguments={**QUEUE})
                         for pool_no in pool_nos:
                             await queue.bind(exchange, str(pool_no))
                     return queue
