@@ -23,7 +23,7 @@ from ondot.flow.change import change, settle, take_back
 from ondot.flow.channels import deliver
 from ondot.flow.history import rewrite
 from ondot.flow.workflows import repair, run_pass
-from ondot.model import turns
+from ondot.model import beats, turns
 from ondot.model.fairness import Lane, Take
 from ondot.model.ids import PARTITIONS, PoolNo
 from ondot.model.outcome import Succeeded
@@ -209,6 +209,7 @@ def waits_for_its_log() -> None:
 def no_polling() -> None:
     """Workers look for work only after a wake-up."""
     _put(leasing, "POLL_S", 3600.0)
+    _put(beats, "POLL_S", 3600.0)
 
 
 def worker_id_from_host() -> None:
