@@ -11,8 +11,8 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 from typing_extensions import TypedDict
 
+from ondot.document.broker_names import ConnectionName
 from ondot.document.fields import HEADER_SCHEMA, Body, HeaderValue, check_header_value, sentence
-from ondot.document.publish import ConnectionName
 from ondot.model.grpc import (
     A_METHOD,
     AN_ADDRESS,

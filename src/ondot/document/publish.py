@@ -4,13 +4,12 @@ A password is a field of its own, never part of an address. Like the credentials
 secret: it stands among the target's headers under a name that no job can give (`PASSWORD_HEADER`).
 """
 
-import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from ondot.document.broker_names import ConnectionName, RedisName, Short, Subject, Topic
 from ondot.document.fields import Body, Headers, HeaderValue, sentence
-from ondot.document.rules import POOL_NAME
 from ondot.model.broker import (
     BROKER_KINDS,
     EXAMPLES,
@@ -27,48 +26,9 @@ from ondot.model.broker import (
 )
 from ondot.model.target import PASSWORD_HEADER, PublishTarget
 
-LONGEST_NAME: Final = 255
 LONGEST_KEY: Final = 1_024
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-_SUBJECT: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]+(\.[^\s.*>\x00-\x1f\x7f]+)*")
-_CONNECTION: Final = re.compile(POOL_NAME)
 
 
-def _plain(name: str) -> str:
-    if _CONTROL.search(name):
-        raise ValueError("text without control characters")
-    return name
-
-
-def _short(name: str) -> str:
-    """AMQP's limit counts bytes."""
-    if len(_plain(name).encode()) > LONGEST_NAME:
-        raise ValueError(f"text of at most {LONGEST_NAME} bytes")
-    return name
-
-
-def _topic(name: str) -> str:
-    if not _TOPIC.fullmatch(name):
-        raise ValueError("a topic: 1 to 249 letters, digits, . _ and -")
-    return name
-
-
-def _subject(name: str) -> str:
-    if len(name) > LONGEST_NAME or not _SUBJECT.fullmatch(name):
-        raise ValueError('a subject without blanks and wildcards, for example "orders.paid"')
-    return name
-
-
-def _connection(name: str) -> str:
-    if not _CONNECTION.fullmatch(name):
-        raise ValueError("the name of a connection: at most 63 lower-case letters, digits, _ . and -")
-    return name
-
-
-RedisName = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain)]
-Short = Annotated[str, AfterValidator(_short)]
-ConnectionName = Annotated[str, AfterValidator(_connection)]
 Address = Annotated[str, Field(max_length=2048)]
 
 
@@ -149,7 +109,7 @@ class KafkaBody(BrokerBody):
     mechanism: Mechanism = Field(
         default="PLAIN", description="How user name and password are checked.", examples=["SCRAM-SHA-512"]
     )
-    topic: Annotated[str, AfterValidator(_topic)] = Field(description="The topic.", examples=["orders"])
+    topic: Topic = Field(description="The topic.", examples=["orders"])
     key: Annotated[str, Field(max_length=LONGEST_KEY)] | None = Field(
         default=None, description="Messages with the same key go to the same partition.", examples=["customer-7"]
     )
@@ -182,7 +142,7 @@ class NatsBody(BrokerBody):
     """A subject. If it belongs to a stream of JetStream, the stream acknowledges the message."""
 
     url: Address | None = Field(default=None, description="The address.", examples=["nats://nats.example.com:4222"])
-    subject: Annotated[str, AfterValidator(_subject)] = Field(description="The subject.", examples=["orders.paid"])
+    subject: Subject = Field(description="The subject.", examples=["orders.paid"])
 
     @model_validator(mode="after")
     def _one(self) -> "NatsBody":

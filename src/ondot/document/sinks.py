@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 from msgspec import structs
 from pydantic import AfterValidator, Field, model_validator
 
+from ondot.document.broker_names import ConnectionName, RedisName, Short, Subject, Topic
 from ondot.document.channels import SecretUrl
 from ondot.document.fields import Body, Headers, Labels, PoolName, sentence
 from ondot.document.reading import read_form
@@ -15,13 +16,9 @@ from ondot.model.channel import WebhookChannel, render_channel
 from ondot.model.errors import Fault, InvalidBody, InvalidParameters
 from ondot.model.sink import KINDS, MAX_BATCH, PATTERNS, TYPES, BrokerPlace, SinkPlace, SinkSpec, WebhookPlace, kind_of
 
+_NAME: Final = re.compile(POOL_NAME)
 EXAMPLE: Final = 'for example {"types": ["ondot.execution.failed"], "webhook": {"url": "https://example.com/events"}}'
 MOST_POOLS: Final = 50
-LONGEST_NAME: Final = 255
-_NAME: Final = re.compile(POOL_NAME)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_TOPIC: Final = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
-_SUBJECT: Final = re.compile(r"[^\s.*>\x00-\x1f\x7f]+(\.[^\s.*>\x00-\x1f\x7f]+)*")
 
 
 def _type(text: str) -> str:
@@ -34,40 +31,6 @@ def _each_once(items: list[str]) -> list[str]:
     return list(dict.fromkeys(items))
 
 
-def _plain(name: str) -> str:
-    if _CONTROL.search(name):
-        raise ValueError("text without control characters")
-    return name
-
-
-def _short(name: str) -> str:
-    """AMQP's limit counts bytes."""
-    if len(_plain(name).encode()) > LONGEST_NAME:
-        raise ValueError(f"text of at most {LONGEST_NAME} bytes")
-    return name
-
-
-def _topic(name: str) -> str:
-    if not _TOPIC.fullmatch(name):
-        raise ValueError("a topic: 1 to 249 letters, digits, . _ and -")
-    return name
-
-
-def _subject(name: str) -> str:
-    if len(name) > LONGEST_NAME or not _SUBJECT.fullmatch(name):
-        raise ValueError('a subject without blanks and wildcards, for example "orders.paid"')
-    return name
-
-
-def _connection(name: str) -> str:
-    if not _NAME.fullmatch(name):
-        raise ValueError("the name of a connection: at most 63 lower-case letters, digits, _ . and -")
-    return name
-
-
-RedisName = Annotated[str, Field(min_length=1, max_length=512), AfterValidator(_plain)]
-Short = Annotated[str, AfterValidator(_short)]
-ConnectionName = Annotated[str, AfterValidator(_connection)]
 EventType = Annotated[str, AfterValidator(_type), Field(json_schema_extra={"enum": [*PATTERNS, *TYPES]})]
 
 
@@ -115,7 +78,7 @@ class SinkRedisBody(SinkBrokerBody):
 class SinkKafkaBody(SinkBrokerBody):
     """A topic. The key of a message is the execution or the job."""
 
-    topic: Annotated[str, AfterValidator(_topic)] = Field(description="The topic.", examples=["ondot-events"])
+    topic: Topic = Field(description="The topic.", examples=["ondot-events"])
 
 
 class SinkRabbitMQBody(SinkBrokerBody):
@@ -134,7 +97,7 @@ class SinkRabbitMQBody(SinkBrokerBody):
 class SinkNatsBody(SinkBrokerBody):
     """A subject."""
 
-    subject: Annotated[str, AfterValidator(_subject)] = Field(description="The subject.", examples=["ondot.events"])
+    subject: Subject = Field(description="The subject.", examples=["ondot.events"])
 
 
 class SinkBody(Body):
